@@ -1,0 +1,1 @@
+"""Recording runs: the dump format, capture of modules, and the Hugging Face driver."""

@@ -1,0 +1,1 @@
+"""From two dumps to the first difference, its origin and a verdict."""

@@ -1,0 +1,1 @@
+"""Comparing two dumps row by row, in bounded memory."""

@@ -1,0 +1,1 @@
+"""Renderers: terminal, JSON, HTML and plots. They show results and never compute them."""
