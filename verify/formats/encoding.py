@@ -24,7 +24,8 @@ def encode(values_f64: ArrayLike, fmt: str | Format, *, saturate: bool = False) 
     Ties go to the even neighbour; float8_e8m0fnu has no even neighbour (one digit), and there a
     tie goes to the larger, as IEEE 754-2019 section 4.3.1 says. What is too large becomes an
     infinity, NaN where there are none, and the largest finite value in float4_e2m1fn, which has
-    neither. float8_e8m0fnu has no zero and no sign: what would round to zero or below is NaN.
+    neither. float8_e8m0fnu has no zero and no sign: zero and negative values are NaN, and a
+    positive value below its smallest goes to its smallest.
     A NaN keeps its sign where the format has one; its payload is dropped (float64 keeps all bits).
 
     Args:
@@ -136,5 +137,5 @@ def _with_sign(
 
 
 def _without_sign(code: NDArray[np.int64], values: NDArray[np.float64]) -> NDArray[np.int64]:
-    """float8_e8m0fnu, which has neither a sign nor a zero: NaN in their place."""
-    return np.asarray(np.where(np.signbit(values) | (code < 0), 0xFF, code))
+    """float8_e8m0fnu: NaN for what is not positive; tiny values go to the nearest one it has."""
+    return np.asarray(np.where(values > 0.0, np.maximum(code, 0), 0xFF))
