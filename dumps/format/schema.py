@@ -17,8 +17,8 @@ FORMAT_NAME = "verify-dump"
 FORMAT_VERSION = 1
 
 Kept = Literal["full", "digest", "stats", "same"]
-"""What a record keeps: every word; row digests; row statistics; or nothing, because the very same
-tensor stands in the record named by ``same_as``."""
+"""What a record keeps beside the digest of every row: every word; a sketch; statistics; or no rows
+at all, because the very same tensor stands in the record named by ``same_as``."""
 
 
 class Sequence(msgspec.Struct, kw_only=True):
@@ -71,6 +71,8 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     format: str = FORMAT_NAME
     version: int = FORMAT_VERSION
+    checksum: str = ""
+    """Set by the writer: xxh3-128 hex of the file with these 32 digits replaced by zeros."""
     run_id: str
     status: Literal["open", "complete"] = "open"
     workload: Workload
@@ -177,6 +179,8 @@ class PartFile(msgspec.Struct, kw_only=True):
 class Part(msgspec.Struct, kw_only=True):
     """part.json: what makes a part whole, and the hash of the part before."""
 
+    checksum: str = ""
+    """Set by the writer: xxh3-128 hex of the file with these 32 digits replaced by zeros."""
     rank: int
     index: int
     first_step: int
@@ -185,4 +189,5 @@ class Part(msgspec.Struct, kw_only=True):
     tensors: dict[str, str]
     """Key in tensors.safetensors (the decimal ``seq``) -> xxh3-128 hex of its bytes."""
     previous: str
-    """Hash (xxh3-128 hex) of the part.json before; of the empty string for the first part."""
+    """Hash (xxh3-128 hex) of the part.json before; for the first part of ``<run_id>/rank-<rank>``,
+    which ties the chain to its run."""

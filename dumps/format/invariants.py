@@ -1,0 +1,109 @@
+"""What holds between the records of one rank: asked of a writer's caller and of every file read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple, get_args
+
+from verify.dumps.format.schema import Kept, Record
+from verify.formats import FORMATS
+
+_KEPT = frozenset(get_args(Kept))
+_COUNTS = ("seq", "step", "occurrence", "epoch", "row_length", "n_rows", "carried")
+
+
+class Fault(NamedTuple):
+    """Why a record cannot stand where it stands."""
+
+    what: str
+    found: object
+    allowed: object
+
+
+class RowMatrix(NamedTuple):
+    """What a record and the one that it repeats must share."""
+
+    dtype: str
+    n_rows: int
+    row_length: int
+
+
+@dataclass(slots=True)
+class RecordChain:
+    """The records of a rank so far, in execution order."""
+
+    last_seq: int = -1
+    last_step: int = 0
+    roots: dict[int, int] = field(default_factory=dict)
+    """seq -> seq of the record that holds its rows: itself unless it is kept as ``same``."""
+    matrices: dict[int, RowMatrix] = field(default_factory=dict)
+
+    def append(self, record: Record) -> Fault | None:
+        """Take ``record`` as the next one, or say why it cannot be."""
+        fault = _own_fault(record) or self._order_fault(record) or self._reference_fault(record)
+        if fault is None:
+            self.last_seq, self.last_step = record.seq, record.step
+            root = record.seq if record.same_as is None else record.same_as
+            self.roots[record.seq] = root
+            if root == record.seq:
+                self.matrices[root] = _matrix(record)
+        return fault
+
+    def _order_fault(self, record: Record) -> Fault | None:
+        if record.seq <= self.last_seq:
+            what = "a record is out of execution order, or its seq occurs twice"
+            return Fault(what, f"seq {record.seq}", f"above {self.last_seq}")
+        if record.step < self.last_step:
+            what = "a record belongs to a step before that of its predecessor"
+            return Fault(what, f"step {record.step}", f"{self.last_step} or above")
+        return None
+
+    def _reference_fault(self, record: Record) -> Fault | None:
+        for source in record.inputs:
+            if source.kind == "record" and source.seq not in self.roots:
+                what = "a record names an input that no earlier record is"
+                return Fault(what, f"seq {source.seq}", "the seq of an earlier record of the rank")
+        if record.same_as is None:
+            return None
+        matrix = self.matrices.get(record.same_as)
+        if matrix is None:
+            what = "a record repeats something that is not an earlier record with rows"
+            return Fault(what, f"same_as {record.same_as}", "an earlier record not kept as 'same'")
+        if matrix != _matrix(record):
+            what = "a record repeats one of another dtype or size"
+            return Fault(what, _matrix(record), matrix)
+        return None
+
+
+def _matrix(record: Record) -> RowMatrix:
+    return RowMatrix(record.dtype, record.n_rows, record.row_length)
+
+
+def _own_fault(record: Record) -> Fault | None:
+    """What is wrong with a record on its own."""
+    for name in _COUNTS:
+        if getattr(record, name) < 0:
+            return Fault(f"a record has a negative {name}", getattr(record, name), "0 or above")
+    if record.dtype not in FORMATS:
+        return Fault("a record has an unknown dtype", repr(record.dtype), ", ".join(FORMATS))
+    if record.kept not in _KEPT:
+        return Fault("a record is kept in an unknown way", record.kept, ", ".join(sorted(_KEPT)))
+    if (record.kept == "same") != (record.same_as is not None):
+        what = "same_as goes with a record kept as 'same', and only with it"
+        return Fault(what, f"kept {record.kept!r}, same_as {record.same_as}", "both or neither")
+    return _shape_fault(record)
+
+
+def _shape_fault(record: Record) -> Fault | None:
+    axes = record.axes.split()
+    if not len(axes) == len(record.shape) == len(record.strides):
+        what = "axes, shape and strides of a record have different lengths"
+        return Fault(what, f"{axes}, {record.shape}, {record.strides}", "one entry an axis")
+    if any(size < 0 for size in record.shape):
+        return Fault("a record has a negative size", record.shape, "0 or above")
+    if record.n_rows * record.row_length > prod(record.shape):
+        what = "the rows of a record hold more elements than its shape"
+        found = f"{record.n_rows} rows of {record.row_length}"
+        return Fault(what, found, f"at most {prod(record.shape)} elements")
+    return None

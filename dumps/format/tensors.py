@@ -1,0 +1,136 @@
+"""tensors.safetensors: raw words as row matrices, written by the library, read at positions.
+
+The header is parsed here instead of by the library because a dump is read with ``pread`` in
+blocks (mapped pages would count against the memory of a comparison), and because every way in
+which a file can be wrong has to be told apart from a difference between two runs.
+Layout: https://github.com/huggingface/safetensors#format
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from verify.dumps.format.layout import word_bytes
+from verify.errors import CorruptDumpError
+
+WORD_TYPES: Final[dict[str, np.dtype[Any]]] = {
+    "U8": np.dtype("uint8"),
+    "U16": np.dtype("<u2"),
+    "U32": np.dtype("<u4"),
+    "U64": np.dtype("<u8"),
+}
+_MAX_HEADER: Final = 100_000_000  # the library's own limit (safetensors/src/tensor.rs)
+_FIX: Final = "restore the file from a copy, or record the run again"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlace:
+    """Where a row matrix lies in its file: byte offset, rows, words in a row, word type."""
+
+    offset: int
+    rows: int
+    row_length: int
+    dtype: np.dtype[Any]
+
+    @property
+    def row_bytes(self) -> int:
+        return self.row_length * self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.row_bytes
+
+
+def write_tensors(path: Path, words: Mapping[str, np.ndarray]) -> None:
+    """Write row matrices [rows, row_length] of unsigned words under the decimal ``seq``."""
+    from safetensors.numpy import save_file
+
+    save_file(dict(words), path)
+
+
+def read_header(path: Path, size: int) -> dict[str, TensorPlace]:
+    """Parse and check the header of a file of ``size`` bytes: no overlap, no hole, no overhang.
+
+    Raises:
+        CorruptDumpError: the header does not describe the file.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if size < 8 or length > min(size - 8, _MAX_HEADER):
+            raise _corrupt(path, "the header is longer than the file", f"{length} bytes of {size}")
+        text = file.read(length)
+    try:
+        header = msgspec.json.decode(text, type=dict[str, dict[str, Any]])
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise _corrupt(path, "the header is not a table of tensors", error) from None
+    header.pop("__metadata__", None)
+    start = 8 + length
+    places = {name: _place(path, name, entry, start) for name, entry in header.items()}
+    _check_cover(path, places, start, size)
+    return places
+
+
+def _place(path: Path, name: str, entry: dict[str, Any], start: int) -> TensorPlace:
+    try:
+        dtype = WORD_TYPES[entry["dtype"]]
+        rows, row_length = (_size(value) for value in entry["shape"])
+        begin, end = (_size(value) for value in entry["data_offsets"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise _corrupt(
+            path, f"the header entry of tensor {name!r} is not that of a row matrix", repr(error)
+        ) from None
+    place = TensorPlace(start + begin, rows, row_length, dtype)
+    if end - begin != place.nbytes:
+        raise _corrupt(
+            path,
+            f"tensor {name!r} has another size than its shape says",
+            f"{end - begin} bytes",
+            f"{place.nbytes} bytes",
+        )
+    return place
+
+
+def _size(value: object) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is not a size")
+    return value
+
+
+def _check_cover(path: Path, places: dict[str, TensorPlace], start: int, size: int) -> None:
+    """Tensors must lie one behind the other, up to the end of the file."""
+    expected = start
+    for name, place in sorted(places.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
+        if place.offset != expected:
+            what = "overlaps the one before" if place.offset < expected else "leaves a hole before"
+            raise _corrupt(path, f"tensor {name!r} {what}", f"byte {place.offset}", expected)
+        expected += place.nbytes
+    if expected != size:
+        raise _corrupt(path, "the tensors do not fill the file", f"{size} bytes", expected)
+
+
+def read_rows(path: Path, place: TensorPlace, start: int, stop: int) -> np.ndarray:
+    """Words of rows ``start:stop`` as a new array [rows, row_length], by positioned reads."""
+    words = np.empty((stop - start, place.row_length), place.dtype)
+    view = word_bytes(words)
+    offset = place.offset + start * place.row_bytes
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        while view:
+            count = os.preadv(descriptor, [view], offset)
+            if count == 0:
+                raise _corrupt(path, "the file ends inside a tensor", f"byte {offset}")
+            view, offset = view[count:], offset + count
+    finally:
+        os.close(descriptor)
+    return words
+
+
+def _corrupt(path: Path, what: str, found: object, allowed: object = None) -> CorruptDumpError:
+    return CorruptDumpError(what, where=path, found=found, allowed=allowed, hint=_FIX)
