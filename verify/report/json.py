@@ -1,0 +1,87 @@
+"""Results as JSON and back, and the schema of that JSON (docs/report.md, docs/report.schema.json).
+
+JSON has no NaN and no infinities: they are written as the strings ``"NaN"``, ``"Infinity"`` and
+``"-Infinity"`` wherever the schema says number. Integers outside 64 bits are written as decimal
+strings. Keys keep the order of the types, free-form maps are sorted, so equal results give equal
+bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, TypeVar
+
+import msgspec
+
+from verify.bisect.result import BisectResult
+from verify.compare.result import Comparison
+
+SCHEMA_ID = "verify-report/1"
+NON_FINITE = ("NaN", "Infinity", "-Infinity")
+_INTEGERS = range(-(2**63), 2**64)
+
+Result = TypeVar("Result", BisectResult, Comparison)
+
+
+def to_json(result: BisectResult | Comparison) -> bytes:
+    """The whole result as indented UTF-8 JSON with a final line break."""
+    plain = msgspec.to_builtins(result, enc_hook=_to_plain)
+    encoded = msgspec.json.encode(_finite(plain), order="deterministic")
+    return msgspec.json.format(encoded, indent=1) + b"\n"
+
+
+def from_json(data: bytes, kind: type[Result]) -> Result:
+    """The result that ``to_json`` wrote; ``kind`` is BisectResult or Comparison.
+
+    Raises:
+        msgspec.ValidationError: the bytes hold something else.
+        msgspec.DecodeError: the bytes are not JSON.
+    """
+    # Not strict: a number field accepts the three strings for values that JSON lacks.
+    return msgspec.convert(msgspec.json.decode(data), kind, strict=False)
+
+
+def schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of everything that ``to_json`` writes."""
+    references, components = msgspec.json.schema_components(
+        (BisectResult, Comparison), ref_template="#/$defs/{name}"
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA_ID,
+        "title": "Result of verify bisect or verify compare",
+        "anyOf": list(references),
+        "$defs": _admit_non_finite(components),
+    }
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if value in _INTEGERS else str(value)
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+def _to_plain(value: Any) -> Any:
+    """Scalars of numpy and torch by their Python value, anything else in words."""
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "size", None) == 1:
+        return item()
+    return str(value)
+
+
+def _admit_non_finite(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_admit_non_finite(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("type") == "number":
+        return {"anyOf": [node, {"enum": list(NON_FINITE)}]}
+    return {key: _admit_non_finite(item) for key, item in node.items()}

@@ -1,0 +1,207 @@
+"""Sentences that the terminal and the HTML report share: one wording for one fact."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from verify.bisect.result import BisectResult, Confounder, Origin, TokenPosition, Verdict
+from verify.compare.result import Comparison, RowRef, TapComparison, Unmatched
+from verify.report.names import printable, quoted
+from verify.report.numbers import anything, count, measure, plural, size
+
+VERDICT_MEANING: dict[Verdict, str] = {
+    Verdict.IDENTICAL: "every compared bit is equal",
+    Verdict.ROUNDING: "every difference is within its rounding budget",
+    Verdict.NOT_COMPARABLE: "a comparison of these two runs has no meaning",
+    Verdict.UNRESOLVED: "a difference that is not explained",
+    Verdict.NON_REPEATABLE: "a run does not repeat itself",
+    Verdict.POST_LOGITS: "equal logits, different tokens",
+    Verdict.PRECISION: "a declared rounding convention differs",
+    Verdict.OVERFLOW: "values left the range of their format",
+    Verdict.DEFECT: "a difference that rounding does not explain",
+}
+
+EXIT_MEANING: dict[int, str] = {
+    0: "no difference, or every difference is explained",
+    1: "a difference was found that is not explained as rounding",
+    2: "the comparison could not be carried out",
+    3: "no difference was found, but the comparison is incomplete or impossible",
+}
+
+WEIGHTS = ("declared", "likely", "possible", "unlikely")
+
+
+def exit_text(code: int) -> str:
+    meaning = EXIT_MEANING.get(code)
+    return f"exit code {code}" + (f": {meaning}" if meaning else "")
+
+
+def comparison_headline(result: Comparison) -> str:
+    """What a comparison found, in a few words; never "equal" where something was left out."""
+    differing = sum(not tap.equal for tap in result.taps)
+    if differing:
+        return f"DIFFERENT: {differing} of {plural(len(result.taps), 'tap')} differ"
+    if not result.rows:
+        return "NOTHING COMPARED: the two runs have no row in common"
+    if result.unmatched or not (result.complete_a and result.complete_b):
+        return "EQUAL WHERE COMPARED, but the comparison is incomplete"
+    return f"EQUAL: {plural(len(result.taps), 'tap')}, {plural(result.rows, 'row')}, bit for bit"
+
+
+def completeness(result: Comparison) -> list[str]:
+    """Which of the two dumps are partial."""
+    sides = (("A", result.complete_a), ("B", result.complete_b))
+    return [
+        f"{side} is a partial dump: only its finished parts were compared"
+        for side, complete in sides
+        if not complete
+    ]
+
+
+def row_text(row: RowRef | None) -> str:
+    """Where a row stands in either run, and its first differing element."""
+    if row is None:
+        return "-"
+    where = f"position {row.position}" if row.position >= 0 else "the whole tensor"
+    parts = [f"sequence {printable(row.sequence)}"] if row.sequence else []
+    parts += [where, f"step A {row.step_a}, B {row.step_b}"]
+    if row.visit:
+        parts.append(f"visit {row.visit}")
+    if row.element is not None:
+        parts.append(f"element {count(row.element)}")
+    return ", ".join(parts)
+
+
+def token_text(token: TokenPosition, chosen: int) -> str:
+    """Text of a chosen id as far as the candidates show it, for example ``" sky"``."""
+    for candidate in (*token.a, *token.b):
+        if candidate.id == chosen:
+            return quoted(candidate.text)
+    return f"id {chosen}"
+
+
+def token_headline(result: BisectResult) -> str:
+    """One sentence on the first differing token, also where there is none."""
+    token = result.first_token
+    if token is None:
+        if not result.tokens:
+            return "No token choice was compared."
+        return f"All {plural(len(result.tokens), 'compared token')} are equal."
+    return (
+        f"Generated token {token.index} of sequence {printable(token.sequence)}, chosen at position"
+        f" {token.position}, is the first that differs."
+    )
+
+
+def token_reasons(token: TokenPosition) -> list[str]:
+    """Why the choice changed at this position, as far as the margins say it."""
+    rival = "B's choice" if token.chosen_a != token.chosen_b else "the next best"
+    margin = f"{measure(token.margin_a)} ({measure(token.margin_a_steps)} logit steps)"
+    said = [
+        f"A's choice moved by {measure(token.pair_shift)} against {rival}; A's margin is {margin}.",
+        f"The largest shift of any logit is {measure(token.logit_shift)}.",
+    ]
+    ties = [side for side, tie in (("A", token.tie_a), ("B", token.tie_b)) if tie]
+    if ties:
+        said.append(
+            f"Exact tie in {' and '.join(ties)}: the two best logits are equal, so the order of"
+            " evaluation alone decides."
+        )
+    said.append(
+        "All tokens before it are equal, so the difference is numeric."
+        if token.same_context
+        else "Tokens before it differ, so this may only be a consequence of them."
+    )
+    return said
+
+
+def origin_status(origin: Origin) -> str:
+    if origin.proven:
+        return "origin: it differs while every recorded input is equal"
+    return "first observed here: an input was not recorded, so the cause may lie before it"
+
+
+def attribute_rows(origin: Origin) -> list[tuple[str, str, str, bool]]:
+    """Name, value in A, value in B, and whether they differ; the differing ones first."""
+    names = dict.fromkeys((*origin.attributes_a, *origin.attributes_b))
+    rows = []
+    for name in names:
+        a = _attribute(origin.attributes_a, name)
+        b = _attribute(origin.attributes_b, name)
+        rows.append((printable(name), a, b, a != b))
+    return sorted(rows, key=lambda row: not row[3])
+
+
+def ordered(confounders: Iterable[Confounder]) -> list[Confounder]:
+    """The most suspicious first; what the user set out to compare leads."""
+    place = {weight: i for i, weight in enumerate(WEIGHTS)}
+    return sorted(confounders, key=lambda each: place.get(each.weight, len(WEIGHTS)))
+
+
+def unmatched_text(item: Unmatched) -> str:
+    return (
+        f"only in {item.side.upper()}: {printable(item.tap)}, {plural(item.rows, 'row')}"
+        f" ({printable(item.reason)}; for example {printable(item.example)})"
+    )
+
+
+def dtype_text(tap: TapComparison) -> str:
+    return tap.dtype_a if tap.dtype_a == tap.dtype_b else f"{tap.dtype_a} against {tap.dtype_b}"
+
+
+def oddities(tap: TapComparison) -> list[str]:
+    """Differences that no error measure covers: NaN, infinities, the sign of zero."""
+    said = []
+    if tap.nonfinite_mismatches:
+        many = plural(tap.nonfinite_mismatches, "element")
+        said.append(f"NaN or infinity on one side only: {many}")
+    if tap.signed_zero_only:
+        said.append(f"differ only in the sign of zero: {plural(tap.signed_zero_only, 'element')}")
+    return said
+
+
+def throughput(result: Comparison) -> str:
+    """Rows and bytes compared, and how fast."""
+    text = f"{plural(result.rows, 'row')} and {size(result.bytes_read)} read"
+    if result.seconds > 0:
+        rate = size(round(result.bytes_read / result.seconds))
+        text += f" in {measure(result.seconds)} s ({rate}/s)"
+    return text
+
+
+def left_out(result: Comparison, said: Iterable[str] = ()) -> list[str]:
+    """Everything that was not compared, one line each, without repeats."""
+    lines = [printable(line) for line in said]
+    lines += completeness(result)
+    lines += [unmatched_text(item) for item in result.unmatched]
+    if result.padding_rows:
+        lines.append(f"{plural(result.padding_rows, 'padding row')}, which never count")
+    return list(dict.fromkeys(lines))
+
+
+def left_out_or_nothing(result: BisectResult) -> list[str]:
+    """What was not compared, or that nothing was left out; never an empty list."""
+    lines = left_out(result.comparison, result.not_compared)
+    if lines:
+        return lines
+    if not result.comparison.rows:
+        return ["Everything: no row of the two runs was compared."]
+    return ["Nothing: every row of either run has its counterpart."]
+
+
+def no_origin_text(result: BisectResult) -> str:
+    return "No tap differs." if result.comparison.rows else "No tap was compared."
+
+
+def to_settle(result: BisectResult) -> list[str]:
+    """What would decide the open questions, over all findings, each once."""
+    return list(dict.fromkeys(step for finding in result.findings for step in finding.settle))
+
+
+def pairs(numbers: Mapping[str, float | int | str | None]) -> list[tuple[str, str]]:
+    """Names and formatted values of a free-form field of numbers."""
+    return [(printable(name), printable(anything(value))) for name, value in numbers.items()]
+
+
+def _attribute(attributes: dict[str, object], name: str) -> str:
+    return printable(anything(attributes[name])) if name in attributes else "not recorded"
