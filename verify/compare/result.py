@@ -52,9 +52,10 @@ class TapComparison(msgspec.Struct, kw_only=True):
     elements: int
     differing_elements: int
     max_abs: float
-    """Largest finite |b - a|."""
+    """Largest finite |b - a|; NaN where rows of which no words were kept differ."""
     relative_l2: float
-    """||b - a|| / ||a|| over finite pairs; inf where a is all zero and b is not."""
+    """||b - a|| / ||a|| over finite pairs; inf where a is all zero and b is not. Estimated from
+    sketches for rows compared by digest; NaN where neither words nor sketches were kept."""
     ulp_median: float | None
     ulp_p99: float | None
     ulp_max: int | None
@@ -64,13 +65,18 @@ class TapComparison(msgspec.Struct, kw_only=True):
     """Elements that are NaN or infinite on one side only, or different infinities."""
     signed_zero_only: int
     """Elements that differ only as -0 against +0."""
+    nan_payload_only: int = 0
+    """Elements that are NaN on both sides with different bits."""
+    digest_rows: int = 0
+    """Rows compared by their digests, because a run kept no words. ``differing_elements`` counts
+    such a differing row as one element."""
     first: RowRef | None
     ulps: UlpHistogram | None = None
     relative: RelativeHistogram | None = None
 
     @property
     def equal(self) -> bool:
-        return self.differing_elements == 0 and self.dtype_a == self.dtype_b
+        return self.differing_rows == 0 and self.dtype_a == self.dtype_b
 
 
 class Unmatched(msgspec.Struct, kw_only=True):

@@ -1,0 +1,115 @@
+"""Which row of A stands against which row of B: by identity, never by place in a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.compare.index import PADDING, Names, RowIndex, index_rows
+from verify.dumps.format import Dump
+from verify.dumps.format.schema import Record
+
+Entries = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Alignment:
+    """Rows that both runs hold, and rows that stand alone.
+
+    ``rows_a[i]`` of run A matches ``rows_b[i]`` of run B (entries of the two indexes), sorted by
+    tap and then by A's execution order.
+    """
+
+    a: RowIndex
+    b: RowIndex
+    rows_a: Entries
+    rows_b: Entries
+    alone_a: Entries
+    alone_b: Entries
+    repeated_a: Entries
+    """Rows whose identity occurs more than once in their run: nothing says which is meant."""
+    repeated_b: Entries
+
+
+def align(dump_a: Dump, dump_b: Dump) -> Alignment:
+    """Match all rows of two dumps on (sequence, position, tap, occurrence, visit, rank).
+
+    Ranks take part as they are: two runs on equally many ranks match rank by rank, so exchanged
+    ranks differ instead of being paired away. Padding rows take no part.
+
+    Raises:
+        CorruptDumpError: rows are not what was stored.
+    """
+    sequences = Names()
+    a, b = index_rows(dump_a, sequences), index_rows(dump_b, sequences)
+    a.sequences = b.sequences = sequences.names()
+    groups = Names()
+    keys_a, keys_b = _keys(a, b, [groups.code(_group(r)) for r in a.records],
+                           [groups.code(_group(r)) for r in b.records])  # fmt: skip
+    real_a, real_b = (np.flatnonzero(i.sequence != PADDING) for i in (a, b))
+    single_a, repeated_a = _unique(keys_a, real_a)
+    single_b, repeated_b = _unique(keys_b, real_b)
+    rows_a, rows_b = _join(keys_a, keys_b, single_a, single_b)
+    order = np.lexsort((rows_a, _tap_order(a)[rows_a]))
+    return Alignment(
+        a=a,
+        b=b,
+        rows_a=rows_a[order],
+        rows_b=rows_b[order],
+        alone_a=np.setdiff1d(single_a, rows_a, assume_unique=True),
+        alone_b=np.setdiff1d(single_b, rows_b, assume_unique=True),
+        repeated_a=repeated_a,
+        repeated_b=repeated_b,
+    )
+
+
+def _group(record: Record) -> tuple[str, int, int]:
+    return (record.tap, record.occurrence, record.rank)
+
+
+def _tap_order(index: RowIndex) -> NDArray[np.int64]:
+    """For each row the number of its tap, counted by first appearance in execution order."""
+    taps = Names()
+    codes = np.array([taps.code(record.tap) for record in index.records], np.int64)
+    return codes[index.record]
+
+
+def _keys(
+    a: RowIndex, b: RowIndex, groups_a: list[int], groups_b: list[int]
+) -> tuple[Entries, Entries]:
+    """One integer a row, equal exactly where the identities are."""
+    columns = [
+        (np.array(groups_a, np.int64)[a.record], np.array(groups_b, np.int64)[b.record]),
+        (a.sequence, b.sequence),
+        (a.position, b.position),
+        (a.visit, b.visit),
+    ]
+    joint = [np.concatenate([x, y]).astype(np.int64) for x, y in columns]
+    spans = [(int(c.min(initial=0)), int(c.max(initial=0))) for c in joint]
+    bits = [(high - low).bit_length() for low, high in spans]
+    if sum(bits) > 63:  # identities too wide to pack: number the distinct ones instead
+        _, keys = np.unique(np.stack(joint, axis=1), axis=0, return_inverse=True)
+        keys = keys.reshape(-1)
+    else:
+        keys = np.zeros(len(a) + len(b), np.int64)
+        for column, (low, _), width in zip(joint, spans, bits, strict=True):
+            keys = (keys << width) | (column - low)
+    return keys[: len(a)], keys[len(a) :]
+
+
+def _unique(keys: Entries, rows: Entries) -> tuple[Entries, Entries]:
+    """Those of ``rows`` whose key occurs once among them, and the others."""
+    _, inverse, counts = np.unique(keys[rows], return_inverse=True, return_counts=True)
+    once = counts[inverse.reshape(-1)] == 1
+    return rows[once], rows[~once]
+
+
+def _join(
+    keys_a: Entries, keys_b: Entries, rows_a: Entries, rows_b: Entries
+) -> tuple[Entries, Entries]:
+    _, at_a, at_b = np.intersect1d(
+        keys_a[rows_a], keys_b[rows_b], assume_unique=True, return_indices=True
+    )
+    return rows_a[at_a], rows_b[at_b]

@@ -1,0 +1,88 @@
+"""The words of matched rows, in blocks of bounded size, from tensors that are verified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.compare.align import Alignment
+from verify.compare.elements import Words
+from verify.dumps.format import Dump
+from verify.dumps.format.schema import Record
+from verify.formats import word_dtype
+
+BLOCK_BYTES = 8 << 20
+"""Bytes of one run that a comparison holds at a time (a row longer than this is read whole)."""
+
+
+@dataclass(slots=True)
+class Pair:
+    """Matched rows between one record of A and one of B, by row numbers in their matrices."""
+
+    a: Record
+    b: Record
+    rows_a: NDArray[np.int64]
+    rows_b: NDArray[np.int64]
+    at: NDArray[np.int64]
+    """Where these rows stand in the alignment."""
+
+
+def pairs_of(alignment: Alignment, at: NDArray[np.int64]) -> Iterator[Pair]:
+    """Cut the matched rows ``at`` (numbers into the alignment) into pairs, in A's order."""
+    a, b = alignment.a, alignment.b
+    entries_a, entries_b = alignment.rows_a[at], alignment.rows_b[at]
+    record_a, record_b = a.record[entries_a], b.record[entries_b]
+    order = np.lexsort((entries_a, record_b, record_a))
+    changes = np.diff(record_a[order]).astype(bool) | np.diff(record_b[order]).astype(bool)
+    for some in np.split(order, np.flatnonzero(changes) + 1):
+        if some.size:
+            yield Pair(
+                a.records[record_a[some[0]]],
+                b.records[record_b[some[0]]],
+                a.row[entries_a[some]],
+                b.row[entries_b[some]],
+                at[some],
+            )
+
+
+def read_pair(dump_a: Dump, dump_b: Dump, pair: Pair) -> Iterator[tuple[slice, Words, Words]]:
+    """Blocks of a pair: which of its rows, and their words ``[rows, row_length]`` in A and B.
+
+    Raises:
+        CorruptDumpError: words are not those that were stored; at the end of the pair where all
+            its rows are read in one pass, so use nothing of a pair before its end.
+    """
+    bytes_a, bytes_b = _row_bytes(pair.a), _row_bytes(pair.b)
+    step = max(1, BLOCK_BYTES // max(1, bytes_a, bytes_b))
+    if _is_whole(pair.a, pair.rows_a) and _is_whole(pair.b, pair.rows_b):
+        blocks_a = dump_a.read_blocks(pair.a, step * bytes_a)
+        blocks_b = dump_b.read_blocks(pair.b, step * bytes_b)
+        for (start, words_a), (_, words_b) in zip(blocks_a, blocks_b, strict=True):
+            yield slice(start, start + len(words_a)), words_a, words_b
+        return
+    for start in range(0, len(pair.rows_a), step):
+        some = slice(start, start + step)
+        words_a = _read_some(dump_a, pair.a, pair.rows_a[some])
+        yield some, words_a, _read_some(dump_b, pair.b, pair.rows_b[some])
+
+
+def _row_bytes(record: Record) -> int:
+    return record.row_length * word_dtype(record.dtype).itemsize
+
+
+def _is_whole(record: Record, rows: NDArray[np.int64]) -> bool:
+    return len(rows) == record.n_rows and bool((np.diff(rows) == 1).all())
+
+
+def _read_some(dump: Dump, record: Record, rows: NDArray[np.int64]) -> Words:
+    """Rows by number, in the order asked for, one read a run of neighbours."""
+    cuts = np.flatnonzero(np.diff(rows) != 1) + 1
+    runs = [
+        dump.read_words(record, int(run[0]), int(run[-1]) + 1)
+        for run in np.split(rows, cuts)
+        if run.size
+    ]
+    return runs[0] if len(runs) == 1 else np.concatenate(runs)

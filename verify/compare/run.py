@@ -1,0 +1,125 @@
+"""Comparing two dumps: align, read in blocks, measure, account for the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.compare.align import Alignment, align
+from verify.compare.context import divergence, other_context
+from verify.compare.index import PADDING, RowIndex
+from verify.compare.measure import RowMeasures
+from verify.compare.result import Comparison
+from verify.compare.tap import TapMeasure, by_tap
+from verify.compare.unmatched import incomparable_rows, list_unmatched
+from verify.dumps.format import Dump
+from verify.errors import UsageError
+
+
+@dataclass(slots=True)
+class RowComparison:
+    """A comparison with what was measured of every matched row."""
+
+    comparison: Comparison
+    alignment: Alignment
+    compared: NDArray[np.bool_]
+    """For each matched row whether it was compared."""
+    apart: NDArray[np.bool_]
+    """Matched rows computed from other tokens."""
+    measures: RowMeasures
+    """One entry a matched row; zeros where it was not compared."""
+    parted: dict[str, int]
+    """Sequence -> first position at which the runs were given another token."""
+
+
+def compare(a: Dump, b: Dump, taps: Sequence[str] = ()) -> Comparison:
+    """Compare all rows that two dumps share.
+
+    Args:
+        taps: globs; only taps that match one are compared. Empty: all.
+
+    Raises:
+        UsageError: a glob matches no tap of either run.
+        CorruptDumpError: words, rows or records are not those that were stored.
+    """
+    return _compare(a, b, taps, keep_rows=False).comparison
+
+
+def compare_rows(a: Dump, b: Dump, taps: Sequence[str] = ()) -> RowComparison:
+    """As :func:`compare`, with the measures of every row (about 40 bytes each)."""
+    return _compare(a, b, taps, keep_rows=True)
+
+
+def _compare(a: Dump, b: Dump, taps: Sequence[str], keep_rows: bool) -> RowComparison:
+    began = time.perf_counter()
+    alignment = align(a, b)
+    chosen = (_chosen(alignment.a, taps), _chosen(alignment.b, taps))
+    _check_globs(alignment, taps)
+    parted = divergence(alignment)
+    apart = other_context(alignment, parted)
+    lacking = incomparable_rows(alignment)
+    compared = ~apart & (lacking.code == 0) & chosen[0][alignment.a.record[alignment.rows_a]]
+    measures = RowMeasures.zeros(len(compared) if keep_rows else 0)
+    groups = [
+        TapMeasure(alignment, at, measures if keep_rows else None)
+        for at in by_tap(alignment, np.flatnonzero(compared))
+    ]
+    results = [group.run() for group in groups]
+    _verify_rest(a)
+    _verify_rest(b)
+    comparison = Comparison(
+        a=str(a.path),
+        b=str(b.path),
+        complete_a=a.complete,
+        complete_b=b.complete,
+        taps=sorted(results, key=lambda tap: tap.order),
+        unmatched=list_unmatched(alignment, lacking, apart, chosen),
+        padding_rows=sum(int((i.sequence == PADDING).sum()) for i in (alignment.a, alignment.b)),
+        rows=sum(tap.rows for tap in results),
+        bytes_read=sum(group.bytes_read for group in groups),
+        seconds=time.perf_counter() - began,
+        notes=_notes(a, b, parted),
+    )
+    return RowComparison(comparison, alignment, compared, apart, measures, parted)
+
+
+def _chosen(index: RowIndex, taps: Sequence[str]) -> NDArray[np.bool_]:
+    """For each record whether its tap matches one of the globs."""
+    wanted = {r.tap: not taps or any(fnmatchcase(r.tap, g) for g in taps) for r in index.records}
+    return np.array([wanted[record.tap] for record in index.records] or [False], np.bool_)
+
+
+def _check_globs(alignment: Alignment, taps: Sequence[str]) -> None:
+    known = {r.tap: None for i in (alignment.a, alignment.b) for r in i.records}
+    for glob in taps:
+        if not any(fnmatchcase(tap, glob) for tap in known):
+            shown = [*known][:6]
+            raise UsageError(
+                "no tap of either run matches",
+                where="--tap",
+                found=glob,
+                allowed=", ".join(shown) + (f", ... ({len(known)} taps)" if len(known) > 6 else ""),
+                hint="`verify inspect RUN` lists the taps; quote the glob against the shell",
+            )
+
+
+def _verify_rest(dump: Dump) -> None:
+    """Check the tensors that no pair read: a dump with damaged parts is not to be trusted."""
+    for record in dump.records():
+        if dump.holder(record).kept == "full":
+            dump.verify_tensor(record)
+
+
+def _notes(a: Dump, b: Dump, parted: dict[str, int]) -> list[str]:
+    notes = [f"{side}: {text}" for side, dump in (("A", a), ("B", b)) for text in dump.problems]
+    for sequence, position in parted.items():
+        notes.append(
+            f"{sequence or 'the run'}: the tokens part at position {position}; rows from there on "
+            "belong to different texts and are not compared"
+        )
+    return notes

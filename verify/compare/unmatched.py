@@ -1,0 +1,182 @@
+"""What stays uncompared, and why: every row that one run alone holds is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.compare.align import Alignment
+from verify.compare.index import PADDING, Names, RowIndex
+from verify.compare.result import Unmatched
+from verify.dumps.format.schema import Record
+
+Side = Literal["a", "b"]
+OTHER_CONTEXT = "the tokens up to there differ between the runs, so it is another text"
+EVERY_TAP = "*"
+
+_Found = dict[tuple[Side, str, str], tuple[int, str]]  # (side, tap, reason) -> rows, example
+
+
+def incomparable(a: Record, b: Record, words_a: bool, words_b: bool) -> str | None:
+    """Why two matched records cannot be compared; None if they can.
+
+    Args:
+        words_a, words_b: whether the runs kept the words of the record.
+    """
+    if a.row_length != b.row_length:
+        return f"row length {a.row_length} in A, {b.row_length} in B: {a.shape} against {b.shape}"
+    if a.dtype != b.dtype and not (words_a and words_b):
+        return f"{a.dtype} against {b.dtype} without the words: digests of two dtypes never match"
+    return None
+
+
+@dataclass(slots=True)
+class Lacking:
+    """Matched rows whose records cannot be compared."""
+
+    code: NDArray[np.int64]
+    """For each matched row the number of its reason, 0 where it can be compared."""
+    reasons: list[str]
+
+
+def incomparable_rows(alignment: Alignment) -> Lacking:
+    """Which matched rows cannot be compared, by their records."""
+    a, b = alignment.a, alignment.b
+    pairs, inverse = record_pairs(alignment, np.arange(len(alignment.rows_a)))
+    texts = Names()
+    texts.code(None)
+    codes = [
+        texts.code(incomparable(a.records[x], b.records[y], _kept(a, x), _kept(b, y)))
+        for x, y in pairs
+    ]
+    return Lacking(np.array([*codes, 0], np.int64)[inverse], texts.names())
+
+
+def record_pairs(
+    alignment: Alignment, at: NDArray[np.int64]
+) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
+    """The distinct (record of A, record of B) of matched rows in A's order, and which each has."""
+    a, b = alignment.a, alignment.b
+    width = len(b.records) + 1
+    keys = a.record[alignment.rows_a[at]].astype(np.int64) * width
+    keys += b.record[alignment.rows_b[at]]
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    return [divmod(int(key), width) for key in distinct], inverse.reshape(-1)
+
+
+def list_unmatched(
+    alignment: Alignment,
+    lacking: Lacking,
+    apart: NDArray[np.bool_],
+    chosen: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+) -> list[Unmatched]:
+    """Everything that was not compared, by side, tap and reason.
+
+    Args:
+        lacking: as :func:`incomparable_rows`.
+        apart: matched rows of another context.
+        chosen: for each record of A and of B whether its tap was asked for.
+    """
+    found: _Found = {}
+    for side, index, other, alone, repeated in _sides(alignment):
+        wanted = chosen[0 if side == "a" else 1]
+        _add_alone(found, side, index, other, alone[wanted[index.record[alone]]])
+        repeats = repeated[wanted[index.record[repeated]]]
+        _add(found, side, index, repeats, "its identity occurs several times in the run")
+    wanted = chosen[0][alignment.a.record[alignment.rows_a]]
+    for code, reason in enumerate(lacking.reasons):
+        if code:
+            some = np.flatnonzero(wanted & ~apart & (lacking.code == code))
+            _add_matched(found, alignment, some, reason)
+    _add_matched(found, alignment, np.flatnonzero(wanted & apart), OTHER_CONTEXT, EVERY_TAP)
+    return [
+        Unmatched(side=side, tap=tap, rows=rows, example=example, reason=reason)
+        for (side, tap, reason), (rows, example) in found.items()
+    ]
+
+
+def _sides(
+    alignment: Alignment,
+) -> Iterator[tuple[Side, RowIndex, RowIndex, NDArray[np.int64], NDArray[np.int64]]]:
+    x = alignment
+    yield "a", x.a, x.b, x.alone_a, x.repeated_a
+    yield "b", x.b, x.a, x.alone_b, x.repeated_b
+
+
+def _kept(index: RowIndex, record: int) -> bool:
+    return index.dump.holder(index.records[record]).kept == "full"
+
+
+def _add_matched(
+    found: _Found,
+    alignment: Alignment,
+    at: NDArray[np.int64],
+    reason: str,
+    tap: str | None = None,
+) -> None:
+    _add(found, "a", alignment.a, alignment.rows_a[at], reason, tap)
+    _add(found, "b", alignment.b, alignment.rows_b[at], reason, tap)
+
+
+def _add_alone(
+    found: _Found, side: Side, index: RowIndex, other: RowIndex, entries: NDArray[np.int64]
+) -> None:
+    name = "B" if side == "a" else "A"
+    ranks = {record.rank for record in other.records}
+    taps = {record.tap for record in other.records}
+    sequences = np.unique(other.sequence[other.sequence != PADDING])
+    texts = [
+        f"{name} holds no row there",
+        f"{name} computed it less often",
+        f"{name} ran no such sequence",
+        f"{name} has no such tap",
+        f"{name} has no such rank",
+    ]
+    reason = _is_elsewhere(index, other, entries).astype(np.int64)
+    reason[~np.isin(index.sequence[entries], sequences)] = 2
+    reason[~_of_record(index, entries, [r.tap in taps for r in index.records])] = 3
+    reason[~_of_record(index, entries, [r.rank in ranks for r in index.records])] = 4
+    for number, text in enumerate(texts):
+        _add(found, side, index, entries[reason == number], text)
+
+
+def _of_record(
+    index: RowIndex, entries: NDArray[np.int64], values: list[bool]
+) -> NDArray[np.bool_]:
+    return np.array([*values, False], np.bool_)[index.record[entries]]
+
+
+def _is_elsewhere(
+    index: RowIndex, other: RowIndex, entries: NDArray[np.int64]
+) -> NDArray[np.bool_]:
+    """Whether the other run holds the (tap, sequence, position) at another occurrence or visit."""
+    taps = Names()
+    codes = [np.array([taps.code(r.tap) for r in i.records], np.int64) for i in (index, other)]
+    every = np.flatnonzero(other.sequence != PADDING)
+    keys = [
+        np.stack([c[i.record[e]], i.sequence[e], i.position[e]], axis=1).astype(np.int64)
+        for c, i, e in zip(codes, (index, other), (entries, every), strict=True)
+    ]
+    _, inverse = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
+    inverse = inverse.reshape(-1)
+    return np.isin(inverse[: len(entries)], inverse[len(entries) :])
+
+
+def _add(
+    found: _Found,
+    side: Side,
+    index: RowIndex,
+    entries: NDArray[np.int64],
+    reason: str,
+    tap: str | None = None,
+) -> None:
+    """Count rows under (side, tap, reason); ``tap`` stands for all taps where it is given."""
+    records, first, counts = np.unique(index.record[entries], return_index=True, return_counts=True)
+    for record, at, count in zip(records, first, counts, strict=True):
+        key = (side, tap or index.records[record].tap, reason)
+        before, shown = found.get(key, (0, index.name(int(entries[at]))))
+        found[key] = (before + int(count), shown)
