@@ -1,6 +1,6 @@
 """mma.m8n8k4 on sm_80 and later, which the compiler replaces by a routine.
 
-``t = a0*b0; t = fma(a1,b1,t); t = fma(a2,b2,t); t = fma(a3,b3,t); d = c + t`` in float32, to nearest
+``t = fma(a0,b0,0); t = fma(a1,b1,t); t = fma(a2,b2,t); t = fma(a3,b3,t); d = c + t`` in float32, to nearest
 even, subnormals kept (read off the machine code of ptxas 12.9 and 13.0).
 """
 
@@ -24,15 +24,15 @@ def software_step(
         c_words: float32 words, ``[...]``.
     """
     with np.errstate(all="ignore"):
-        total = (a[0] * b[0]).astype(np.float32)  # 22 bits: exact
+        total = (a[0] * b[0] + 0.0).astype(np.float32)  # 22 bits: exact; -0 + 0 is +0
         for a_k, b_k in zip(a[1:], b[1:], strict=True):
-            total = _add_exact(a_k * b_k, total.astype(np.float64))
+            total = add_once(a_k * b_k, total.astype(np.float64))
         result = c_words.view(np.float32) + total
     words = result.view(np.uint32)
     return np.where(np.isnan(result), np.uint32(NAN_WORD), words)
 
 
-def _add_exact(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float32]:
+def add_once(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float32]:
     """float32 of x + y with one rounding.
 
     The float64 sum is rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded
