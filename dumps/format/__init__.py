@@ -6,14 +6,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from verify.dumps.format.reader import Dump, open_dump
+    from verify.dumps.format.opening import open_dump
+    from verify.dumps.format.reader import Dump
     from verify.dumps.format.tokens import TokenTrack
     from verify.dumps.format.writer import DumpWriter
 
 __all__ = ["Dump", "DumpWriter", "TokenTrack", "open_dump"]
 
 # pyarrow and safetensors load only when a dump is read or written.
-_HOMES = {"Dump": "reader", "open_dump": "reader", "DumpWriter": "writer", "TokenTrack": "tokens"}
+_HOMES = {"Dump": "reader", "open_dump": "opening", "DumpWriter": "writer", "TokenTrack": "tokens"}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,9 @@ import msgspec
 import numpy as np
 from safetensors import SafetensorError
 
-from verify.dumps.format import layout, tables
+from verify.dumps.format import layout
+from verify.dumps.format.record_table import encode_records
+from verify.dumps.format.row_table import encode_rows
 from verify.dumps.format.schema import Part, PartFile, Record, Rows
 from verify.dumps.format.tensors import write_tensors
 from verify.errors import StorageError
@@ -112,8 +114,8 @@ def _write_files(
     folder: Path, rank: int, index: int, previous: str, pending: Pending
 ) -> tuple[int, bytes]:
     """Write the four files; their bytes in all, and the text of part.json."""
-    layout.write_synced(folder / layout.RECORDS, tables.encode_records(pending.records))
-    layout.write_synced(folder / layout.ROWS, tables.encode_rows(pending.rows))
+    layout.write_synced(folder / layout.RECORDS, encode_records(pending.records))
+    layout.write_synced(folder / layout.ROWS, encode_rows(pending.rows))
     write_tensors(folder / layout.TENSORS, pending.words)
     layout.sync(folder / layout.TENSORS)
     files = {name: _part_file(folder / name) for name in layout.CHECKED_FILES}

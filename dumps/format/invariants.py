@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, get_args
 
+from verify.dumps.format.layout import MAX_SIZE
 from verify.dumps.format.schema import Kept, Record
 from verify.formats import FORMATS
 
@@ -83,8 +84,9 @@ def _matrix(record: Record) -> RowMatrix:
 def _own_fault(record: Record) -> Fault | None:
     """What is wrong with a record on its own."""
     for name in _COUNTS:
-        if getattr(record, name) < 0:
-            return Fault(f"a record has a negative {name}", getattr(record, name), "0 or above")
+        if not 0 <= getattr(record, name) <= MAX_SIZE:
+            what = f"a record has an impossible {name}"
+            return Fault(what, getattr(record, name), "0 or above")
     if record.dtype not in FORMATS:
         return Fault("a record has an unknown dtype", repr(record.dtype), ", ".join(FORMATS))
     if record.kept not in _KEPT:
@@ -100,8 +102,8 @@ def _shape_fault(record: Record) -> Fault | None:
     if not len(axes) == len(record.shape) == len(record.strides):
         what = "axes, shape and strides of a record have different lengths"
         return Fault(what, f"{axes}, {record.shape}, {record.strides}", "one entry an axis")
-    if any(size < 0 for size in record.shape):
-        return Fault("a record has a negative size", record.shape, "0 or above")
+    if not all(0 <= size <= MAX_SIZE for size in record.shape):
+        return Fault("a record has an impossible size", record.shape, "0 or above")
     if record.n_rows * record.row_length > prod(record.shape):
         what = "the rows of a record hold more elements than its shape"
         found = f"{record.n_rows} rows of {record.row_length}"

@@ -19,6 +19,8 @@ RANK_END: Final = "end.json"
 """Left by ranks above 0 on closing; rank 0 copies it into the manifest."""
 MAX_RANKS: Final = 100_000
 """Above any machine, below what would keep a reader busy."""
+MAX_SIZE: Final = 1 << 48
+"""Above any count in a run, and low enough that products of sizes and item sizes stay in 64 bits."""
 CHECKED_FILES: Final = (RECORDS, ROWS, TENSORS)
 TMP: Final = ".tmp"
 

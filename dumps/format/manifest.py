@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from verify.dumps.format import layout
-from verify.dumps.format.part import corrupt, read_file
+from verify.dumps.format.faults import corrupt, read_file
 from verify.dumps.format.schema import FORMAT_NAME, FORMAT_VERSION, Manifest
 from verify.errors import DumpError
 

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import stat
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from verify.dumps.format import layout, tables
+from verify.dumps.format import layout
+from verify.dumps.format.faults import corrupt, read_file
 from verify.dumps.format.invariants import RecordChain
+from verify.dumps.format.record_table import decode_records
+from verify.dumps.format.row_table import RowTable, decode_rows
 from verify.dumps.format.schema import Part, Record, Rows
 from verify.dumps.format.tensors import TensorPlace, read_header
-from verify.errors import CorruptDumpError
 from verify.formats import word_dtype
-
-FIX = "restore the file from a copy, or record the run again"
-
-
-def corrupt(
-    what: str, where: object, found: object = None, allowed: object = None
-) -> CorruptDumpError:
-    return CorruptDumpError(what, where=where, found=found, allowed=allowed, hint=FIX)
-
-
-def read_file(path: Path) -> bytes:
-    """Bytes of a regular file of a dump.
-
-    Raises:
-        CorruptDumpError: it is missing or cannot be read.
-    """
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise corrupt("something else stands where a file of the dump should be", path)
-        return path.read_bytes()
-    except OSError as error:
-        raise corrupt("a file of the dump cannot be read", path, error.strerror) from None
 
 
 class PartReader:
@@ -109,7 +88,7 @@ class PartReader:
         """Parse the records, checked against the records before them and against the tensors."""
         where = self.folder / layout.RECORDS
         try:
-            self.records = tables.decode_records(self._read(layout.RECORDS))
+            self.records = decode_records(self._read(layout.RECORDS))
         except ValueError as error:
             raise corrupt("the table of records does not parse", where, error) from None
         size = self.info.files[layout.TENSORS].bytes
@@ -166,23 +145,25 @@ class PartReader:
     def tensor_checksum(self, record: Record) -> str:
         return self.info.tensors[str(record.seq)]
 
-    def load_rows(self) -> tables.RowTable:
+    def load_rows(self) -> RowTable:
         """Parse rows.parquet, checked against the records."""
         where = self.folder / layout.ROWS
         try:
-            table = tables.decode_rows(self._read(layout.ROWS))
+            table = decode_rows(self._read(layout.ROWS))
         except ValueError as error:
             raise corrupt("the table of rows does not parse", where, error) from None
-        counts = [stop - start for start, stop in self._spans.values()]
-        expected = np.repeat(np.fromiter(self._spans, np.int64, len(self._spans)), counts)
-        if not np.array_equal(table.record, expected):
+        lines = max((stop for _, stop in self._spans.values()), default=0)
+        if len(table.record) != lines or not np.array_equal(table.record, self._record_lines()):
             found = f"{len(table.record)} rows"
-            raise corrupt(
-                "rows and records do not belong together", where, found, f"{len(expected)} rows"
-            )
+            raise corrupt("rows and records do not belong together", where, found, f"{lines} rows")
         return table
 
-    def rows(self, table: tables.RowTable, record: Record) -> Rows:
+    def _record_lines(self) -> np.ndarray:
+        """What the column ``record`` of rows.parquet must hold."""
+        counts = [stop - start for start, stop in self._spans.values()]
+        return np.repeat(np.fromiter(self._spans, np.int64, len(self._spans)), counts)
+
+    def rows(self, table: RowTable, record: Record) -> Rows:
         """Rows of one record out of the table that ``load_rows`` gave."""
         return table.cut(*self._spans[record.seq])
 

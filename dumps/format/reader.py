@@ -1,4 +1,4 @@
-"""Reading a dump: cheap to open, verified, nothing loaded whole."""
+"""Reading an open dump: verified, in blocks, nothing loaded whole."""
 
 from __future__ import annotations
 
@@ -12,32 +12,20 @@ import numpy as np
 import xxhash
 
 from verify.dumps.format import layout
+from verify.dumps.format.faults import corrupt
+from verify.dumps.format.intake import record_name
 from verify.dumps.format.invariants import RecordChain
-from verify.dumps.format.manifest import read_manifest
-from verify.dumps.format.part import PartReader, corrupt
+from verify.dumps.format.part import PartReader
+from verify.dumps.format.row_table import RowTable
 from verify.dumps.format.schema import Manifest, Record, Rows
-from verify.dumps.format.tables import RowTable
 from verify.dumps.format.tensors import read_rows
 from verify.dumps.format.tokens import TokenTrack, token_tracks
-from verify.errors import ArgumentError, CorruptDumpError
+from verify.errors import ArgumentError
 
 CHECK_BLOCK: Final = 4 << 20
 """Bytes read at a time when a tensor is only verified."""
 CACHED_ROW_BYTES: Final = 64 << 20
 """Parsed rows.parquet tables kept in memory, in bytes; the parts used last stay."""
-
-
-def open_dump(path: str | Path) -> Dump:
-    """Open the dump at ``path``: manifest, chain of parts, sizes, records and rows are verified.
-
-    Raises:
-        DumpError: missing, empty, not a dump, or of a newer version.
-        CorruptDumpError: some file is not what the writer stored.
-    """
-    root = Path(path)
-    manifest = read_manifest(root)
-    ranks = {rank: _open_rank(root, manifest, rank) for rank in range(manifest.ranks)}
-    return Dump(root, manifest, ranks, _problems(root, manifest, ranks))
 
 
 class Dump:
@@ -148,7 +136,7 @@ class Dump:
         if not 0 <= start <= stop <= holder.n_rows:
             raise ArgumentError(
                 "no such rows",
-                where=_name(record),
+                where=record_name(record),
                 found=f"{start}:{stop}",
                 allowed=f"0..{holder.n_rows}",
             )
@@ -175,7 +163,7 @@ class Dump:
             yield start, words
         if state.hexdigest() != part.tensor_checksum(holder):
             raise corrupt(
-                f"a tensor has other words than when it was written: {_name(holder)}",
+                f"a tensor has other words than when it was written: {record_name(holder)}",
                 part.folder / layout.TENSORS,
                 f"xxh3-128 {state.hexdigest()}",
                 part.tensor_checksum(holder),
@@ -199,7 +187,7 @@ class Dump:
         if holder.kept != "full":
             raise ArgumentError(
                 "the words of this record were not kept",
-                where=_name(record),
+                where=record_name(record),
                 found=f"kept as {holder.kept!r}",
                 allowed="full",
                 hint="capture this tap in full",
@@ -217,73 +205,3 @@ def _read(part: PartReader, holder: Record, start: int, stop: int) -> np.ndarray
         return read_rows(path, part.place(holder), start, stop)
     except OSError as error:
         raise corrupt("a file of the dump cannot be read", path, error.strerror) from None
-
-
-def _open_rank(root: Path, manifest: Manifest, rank: int) -> list[PartReader]:
-    """All parts of a rank, each tied to the one before and the last to the manifest."""
-    folder = root / layout.rank_name(rank)
-    previous = layout.chain_start(manifest.run_id, rank)
-    parts: list[PartReader] = []
-    for index in range(_count_parts(folder)):
-        parts.append(PartReader(folder / layout.part_name(index), rank, index, previous))
-        previous = parts[-1].hash
-    end = manifest.ends.get(str(rank))
-    if end is not None and (end.parts, end.last_hash) != (len(parts), previous):
-        raise corrupt(
-            f"rank {rank} does not end as the manifest says: parts are missing or foreign",
-            folder,
-            f"{len(parts)} parts ending in {previous}",
-            f"{end.parts} parts ending in {end.last_hash}",
-        )
-    return parts
-
-
-def _count_parts(folder: Path) -> int:
-    """Number of part folders; they must count up from 0 without a gap."""
-    try:
-        names = [entry.name for entry in folder.iterdir()]
-    except FileNotFoundError:
-        return 0
-    except OSError as error:
-        raise corrupt("a folder of the dump cannot be read", folder, error.strerror) from None
-    found = sorted(index for name in names if (index := layout.part_of(name)) is not None)
-    for expected, index in enumerate(found):
-        if index != expected:
-            raise _gap(folder, expected)
-    return len(found)
-
-
-def _gap(folder: Path, index: int) -> CorruptDumpError:
-    return corrupt(
-        "a part is missing before others",
-        folder / layout.part_name(index),
-        "nothing",
-        layout.part_name(index),
-    )
-
-
-def _problems(root: Path, manifest: Manifest, ranks: dict[int, list[PartReader]]) -> list[str]:
-    """What a reader of the dump should know, though it is no error."""
-    notes: list[str] = []
-    if manifest.status == "open":
-        counts = ", ".join(f"rank {rank}: {len(parts)}" for rank, parts in ranks.items())
-        notes.append(f"the run did not come to its end; committed parts: {counts}")
-    known = {layout.rank_name(rank) for rank in ranks}
-    for entry in sorted(root.iterdir()):
-        if layout.rank_of(entry.name) is not None and entry.name not in known:
-            raise corrupt(
-                "a rank that the manifest does not know", entry, entry.name, f"{len(ranks)} ranks"
-            )
-        if entry.name.endswith(layout.TMP):
-            notes.append(f"left over from an unfinished write, not read: {entry.name}")
-        if entry.name in known:
-            notes.extend(
-                f"left over from an unfinished part, not read: {entry.name}/{left.name}"
-                for left in sorted(entry.iterdir())
-                if left.name.endswith(layout.TMP)
-            )
-    return notes
-
-
-def _name(record: Record) -> str:
-    return f"record {record.seq} ({record.tap}, step {record.step})"

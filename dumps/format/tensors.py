@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from verify.dumps.format.layout import word_bytes
-from verify.errors import CorruptDumpError
+from verify.dumps.format.faults import corrupt
+from verify.dumps.format.layout import MAX_SIZE, word_bytes
 
 WORD_TYPES: Final[dict[str, np.dtype[Any]]] = {
     "U8": np.dtype("uint8"),
@@ -27,7 +27,6 @@ WORD_TYPES: Final[dict[str, np.dtype[Any]]] = {
     "U64": np.dtype("<u8"),
 }
 _MAX_HEADER: Final = 100_000_000  # the library's own limit (safetensors/src/tensor.rs)
-_FIX: Final = "restore the file from a copy, or record the run again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +63,12 @@ def read_header(path: Path, size: int) -> dict[str, TensorPlace]:
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         if size < 8 or length > min(size - 8, _MAX_HEADER):
-            raise _corrupt(path, "the header is longer than the file", f"{length} bytes of {size}")
+            raise corrupt("the header is longer than the file", path, f"{length} bytes of {size}")
         text = file.read(length)
     try:
         header = msgspec.json.decode(text, type=dict[str, dict[str, Any]])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise _corrupt(path, "the header is not a table of tensors", error) from None
+        raise corrupt("the header is not a table of tensors", path, error) from None
     header.pop("__metadata__", None)
     start = 8 + length
     places = {name: _place(path, name, entry, start) for name, entry in header.items()}
@@ -83,14 +82,14 @@ def _place(path: Path, name: str, entry: dict[str, Any], start: int) -> TensorPl
         rows, row_length = (_size(value) for value in entry["shape"])
         begin, end = (_size(value) for value in entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
-        raise _corrupt(
-            path, f"the header entry of tensor {name!r} is not that of a row matrix", repr(error)
+        raise corrupt(
+            f"the header entry of tensor {name!r} is not that of a row matrix", path, repr(error)
         ) from None
     place = TensorPlace(start + begin, rows, row_length, dtype)
     if end - begin != place.nbytes:
-        raise _corrupt(
-            path,
+        raise corrupt(
             f"tensor {name!r} has another size than its shape says",
+            path,
             f"{end - begin} bytes",
             f"{place.nbytes} bytes",
         )
@@ -98,7 +97,7 @@ def _place(path: Path, name: str, entry: dict[str, Any], start: int) -> TensorPl
 
 
 def _size(value: object) -> int:
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value <= MAX_SIZE:
         raise ValueError(f"{value!r} is not a size")
     return value
 
@@ -109,10 +108,10 @@ def _check_cover(path: Path, places: dict[str, TensorPlace], start: int, size: i
     for name, place in sorted(places.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
         if place.offset != expected:
             what = "overlaps the one before" if place.offset < expected else "leaves a hole before"
-            raise _corrupt(path, f"tensor {name!r} {what}", f"byte {place.offset}", expected)
+            raise corrupt(f"tensor {name!r} {what}", path, f"byte {place.offset}", expected)
         expected += place.nbytes
     if expected != size:
-        raise _corrupt(path, "the tensors do not fill the file", f"{size} bytes", expected)
+        raise corrupt("the tensors do not fill the file", path, f"{size} bytes", expected)
 
 
 def read_rows(path: Path, place: TensorPlace, start: int, stop: int) -> np.ndarray:
@@ -125,12 +124,8 @@ def read_rows(path: Path, place: TensorPlace, start: int, stop: int) -> np.ndarr
         while view:
             count = os.preadv(descriptor, [view], offset)
             if count == 0:
-                raise _corrupt(path, "the file ends inside a tensor", f"byte {offset}")
+                raise corrupt("the file ends inside a tensor", path, f"byte {offset}")
             view, offset = view[count:], offset + count
     finally:
         os.close(descriptor)
     return words
-
-
-def _corrupt(path: Path, what: str, found: object, allowed: object = None) -> CorruptDumpError:
-    return CorruptDumpError(what, where=path, found=found, allowed=allowed, hint=_FIX)

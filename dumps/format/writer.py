@@ -11,10 +11,10 @@ import numpy as np
 
 from verify.dumps.format import layout
 from verify.dumps.format.commit import Pending, check_space, commit_part, storage_error
+from verify.dumps.format.intake import check_attributes, check_rows, check_words, own, record_name
 from verify.dumps.format.invariants import RecordChain
 from verify.dumps.format.schema import Manifest, RankEnd, Record, Rows, Sequence
 from verify.errors import ArgumentError, DumpError, DumpExistsError, StorageError, UsageError
-from verify.formats import word_dtype
 
 FLUSH_BYTES: Final = 256 << 20
 
@@ -108,14 +108,15 @@ class DumpWriter:
             self._resolve_same(record)
             rows, words = None, None
         else:
-            _check_rows(record, rows)
-            _check_words(record, words)
+            check_rows(record, rows)
+            check_words(record, words)
+        check_attributes(record)
         if fault := self._chain.append(record):
             raise ArgumentError(
-                fault.what, where=_name(record), found=fault.found, allowed=fault.allowed
+                fault.what, where=record_name(record), found=fault.found, allowed=fault.allowed
             )
         self._taps[record.tap] = record.axes
-        self._pending.append(record, rows, _own(words, owned))
+        self._pending.append(record, rows, own(words, owned))
         if self._pending.nbytes >= self.flush_bytes:
             self.flush()
 
@@ -278,47 +279,3 @@ def _read_end(path: Path) -> _Closed:
             found=error,
             hint="close rank 0 after all other ranks",
         ) from None
-
-
-def _check_rows(record: Record, rows: Rows | None) -> None:
-    if rows is None:
-        raise ArgumentError("a record comes without rows", where=_name(record), hint="pass Rows")
-    record.n_rows = len(rows)
-    columns = (rows.sequence, rows.visit, rows.digest, rows.sketch, rows.statistics)
-    lengths = {len(column) for column in columns if column is not None}
-    if lengths - {len(rows)}:
-        raise ArgumentError(
-            "the columns of Rows differ in length",
-            where=_name(record),
-            found=sorted(lengths),
-            allowed=len(rows),
-        )
-
-
-def _check_words(record: Record, words: np.ndarray | None) -> None:
-    if record.kept != "full":
-        if words is not None:
-            raise ArgumentError(
-                "words are stored for kept='full' only", where=_name(record), found=record.kept
-            )
-        return
-    expected = (record.n_rows, record.row_length)
-    dtype = word_dtype(record.dtype)
-    if words is None or words.shape != expected or words.dtype != dtype:
-        found = None if words is None else f"{words.dtype} {list(words.shape)}"
-        raise ArgumentError(
-            "the words are not the row matrix of their record",
-            where=_name(record),
-            found=found,
-            allowed=f"{dtype} {list(expected)}",
-        )
-
-
-def _own(words: np.ndarray | None, owned: bool) -> np.ndarray | None:
-    if words is None or (owned and words.flags.c_contiguous):
-        return words
-    return np.array(words, order="C", copy=True)
-
-
-def _name(record: Record) -> str:
-    return f"record {record.seq} ({record.tap}, step {record.step})"

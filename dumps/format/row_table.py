@@ -1,0 +1,146 @@
+"""rows.parquet: its columns, and the way there and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import DTypeLike
+
+from verify.dumps.format.parquet import CODE, from_parquet, numbers, to_parquet, valid
+from verify.dumps.format.schema import Rows
+from verify.dumps.summaries import BUCKETS, STATISTICS
+
+ROW_SCHEMA: Final = pa.schema(
+    [
+        pa.field("record", pa.int64(), nullable=False),
+        pa.field("sequence", CODE),
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("visit", pa.int64(), nullable=False),
+        pa.field("digest", pa.uint64(), nullable=False),
+        pa.field("sketch", pa.list_(pa.float32(), BUCKETS)),
+        *(pa.field(name, pa.float64()) for name in STATISTICS),
+    ]
+)
+_CODED: Final = ["record", "sequence", "position", "visit"]
+
+
+def encode_rows(blocks: Iterable[tuple[int, Rows]]) -> pa.Buffer:
+    """Parquet file of the rows of several records, in the order given. Each is (seq, rows)."""
+    blocks = [(seq, rows) for seq, rows in blocks if len(rows)]
+    if not blocks:
+        return to_parquet(ROW_SCHEMA.empty_table(), _CODED)
+    parts = [rows for _, rows in blocks]
+    sequences = np.concatenate([np.asarray(rows.sequence, object) for rows in parts])
+    arrays = [
+        pa.array(np.repeat([seq for seq, _ in blocks], [len(rows) for rows in parts])),
+        pa.array(sequences, pa.string()).dictionary_encode(),
+        pa.array(np.concatenate([np.asarray(rows.position, np.int64) for rows in parts])),
+        pa.array(np.concatenate([np.asarray(rows.visit, np.int64) for rows in parts])),
+        pa.array(np.concatenate([np.asarray(rows.digest, np.uint64) for rows in parts])),
+        _sketch_array(parts),
+        *_statistics_arrays(parts),
+    ]
+    return to_parquet(pa.table(arrays, schema=ROW_SCHEMA), _CODED)
+
+
+def _sketch_array(parts: list[Rows]) -> pa.Array:
+    sketches, absent = _stacked(parts, [rows.sketch for rows in parts], BUCKETS, np.float32)
+    return pa.FixedSizeListArray.from_arrays(
+        pa.array(sketches.reshape(-1)), BUCKETS, mask=pa.array(absent)
+    )
+
+
+def _statistics_arrays(parts: list[Rows]) -> list[pa.Array]:
+    values, absent = _stacked(
+        parts, [rows.statistics for rows in parts], len(STATISTICS), np.float64
+    )
+    # from_pandas=False: a NaN is a value here, only ``absent`` lines are null.
+    return [pa.array(column, mask=absent, from_pandas=False) for column in values.T.copy()]
+
+
+def _stacked(
+    parts: list[Rows], blocks: list[np.ndarray | None], width: int, dtype: DTypeLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """The optional [rows, width] blocks of several records as one, and which lines are absent."""
+    zeros = [np.zeros((len(rows), width), dtype) for rows in parts]
+    filled = [z if b is None else np.asarray(b, dtype) for z, b in zip(zeros, blocks, strict=True)]
+    absent = np.repeat([b is None for b in blocks], [len(rows) for rows in parts])
+    return np.concatenate(filled), absent
+
+
+@dataclass(frozen=True, slots=True)
+class RowTable:
+    """A whole rows.parquet as arrays, one entry a line."""
+
+    record: np.ndarray
+    """``seq`` of the record, int64 [lines]."""
+    rows: Rows
+    has_sketch: np.ndarray
+    has_statistics: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        rows = self.rows
+        columns = (self.record, rows.sequence, rows.position, rows.visit, rows.digest)
+        wide = (rows.sketch, rows.statistics)
+        return sum(c.nbytes for c in (*columns, *wide) if c is not None)
+
+    def cut(self, start: int, stop: int) -> Rows:
+        """Lines ``start:stop``, as views."""
+        at, rows = slice(start, stop), self.rows
+        sketch = rows.sketch is not None and self.has_sketch[at].all()
+        statistics = rows.statistics is not None and self.has_statistics[at].all()
+        return Rows(
+            rows.sequence[at],
+            rows.position[at],
+            rows.visit[at],
+            rows.digest[at],
+            rows.sketch[at] if sketch and rows.sketch is not None else None,
+            rows.statistics[at] if statistics and rows.statistics is not None else None,
+        )
+
+
+def decode_rows(data: bytes) -> RowTable:
+    """Rows of a Parquet file.
+
+    Raises:
+        ValueError: as :func:`decode_records`.
+    """
+    table = from_parquet(data, ROW_SCHEMA).unify_dictionaries().combine_chunks()
+    statistics = [table.column(name) for name in STATISTICS]
+    rows = Rows(
+        sequence=_sequences(table.column("sequence")),
+        position=numbers(table.column("position")),
+        visit=numbers(table.column("visit")),
+        digest=numbers(table.column("digest")),
+        sketch=_sketches(table.column("sketch")),
+        statistics=np.stack([numbers(column) for column in statistics], axis=1),
+    )
+    has_statistics = np.logical_and.reduce([valid(column) for column in statistics])
+    return RowTable(
+        numbers(table.column("record")), rows, valid(table.column("sketch")), has_statistics
+    )
+
+
+def _sequences(column: pa.ChunkedArray) -> np.ndarray:
+    """Object array of ids, None for padding."""
+    if column.num_chunks == 0:
+        return np.zeros(0, object)
+    codes = column.chunk(0)
+    known = np.array([*codes.dictionary.to_pylist(), None], dtype=object)
+    at = codes.indices.fill_null(len(known) - 1).to_numpy()
+    return np.asarray(known[at])
+
+
+def _sketches(column: pa.ChunkedArray) -> np.ndarray | None:
+    """float32 [lines, buckets]; None when no line has one, zeros on lines without."""
+    if column.null_count == len(column):
+        return None
+    chunk = column.chunk(0)
+    first = chunk.offset * BUCKETS
+    values = np.asarray(chunk.values.to_numpy(zero_copy_only=False))
+    return values[first : first + len(chunk) * BUCKETS].reshape(-1, BUCKETS)
