@@ -104,8 +104,8 @@ def token_reasons(token: TokenPosition) -> list[str]:
     ties = [side for side, tie in (("A", token.tie_a), ("B", token.tie_b)) if tie]
     if ties:
         said.append(
-            f"Exact tie in {' and '.join(ties)}: the two best logits are equal, so the order of"
-            " evaluation alone decides."
+            f"Exact tie in {' and '.join(ties)}: the two best logits are equal, so the rule that breaks"
+            " ties decides, not the numbers."
         )
     said.append(
         "All tokens before it are equal, so the difference is numeric."

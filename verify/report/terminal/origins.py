@@ -47,4 +47,4 @@ def _inputs(origin: Origin) -> str:
         return "none recorded"
     if len(origin.inputs) > INPUTS_SHOWN:
         shown.append(f"and {len(origin.inputs) - INPUTS_SHOWN} more")
-    return "all equal: " + ", ".join(shown)
+    return ("all equal: " if origin.proven else "recorded and equal: ") + ", ".join(shown)

@@ -1,0 +1,114 @@
+"""How far apart the elements of a few taps are: histogram and ECDF, in ULPs and relatively."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
+
+from verify.bisect.result import BisectResult
+from verify.compare.result import Comparison, TapComparison
+from verify.report.names import shorten
+from verify.report.numbers import share
+from verify.report.plots.choose import choose_taps
+from verify.report.plots.histograms import Shares, relative_shares, ulp_shares
+from verify.report.plots.style import Plot, escape_math, new_figure, series_style, ulp_label
+
+NAME_WIDTH = 34
+_BEYOND = 1e6
+"""A curve stays flat after its last bin, to the end of any axis of the other curves."""
+
+
+def draw_ulp_distribution(result: BisectResult | Comparison) -> Plot | None:
+    """ULP distances of chosen taps; None where no differing tap has an ULP histogram."""
+    return _draw(
+        result,
+        ulp_shares,
+        name="ulp-distribution",
+        title="ULP distances",
+        unit="distance in ULPs of the coarser dtype",
+        base=2,
+    )
+
+
+def draw_relative_distribution(result: BisectResult | Comparison) -> Plot | None:
+    """Relative errors of chosen taps; None where no differing tap has such a histogram."""
+    return _draw(
+        result,
+        relative_shares,
+        name="relative-distribution",
+        title="Relative errors",
+        unit="|b − a| / max(|a|, smallest normal), no unit",
+        base=10,
+    )
+
+
+def _draw(
+    result: BisectResult | Comparison,
+    shares_of: Callable[[TapComparison], Shares | None],
+    *,
+    name: str,
+    title: str,
+    unit: str,
+    base: int,
+) -> Plot | None:
+    pairs = [(tap, shares_of(tap)) for tap in choose_taps(result)]
+    curves = [(tap, found) for tap, found in pairs if found is not None and any(found.shares)]
+    if not curves:
+        return None
+    figure, (left, right) = new_figure(3.5 + 0.17 * len(curves), columns=2)
+    short = shorten((tap.tap for tap, _ in curves), NAME_WIDTH)
+    for index, (tap, found) in enumerate(curves):
+        label = f"{escape_math(short[tap.tap])} ({share(found.equal, 1.0)} equal{_outside(found)})"
+        _histogram(left, found, index, label)
+        _ecdf(right, found, index)
+    low, high = _span([found for _, found in curves])
+    for axes in (left, right):
+        axes.set_xscale("log", base=base)
+        axes.set_xlim(low, high)
+        axes.set_xlabel(unit)
+        if base == 2:
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: ulp_label(value)))
+    left.set_title(f"{title}: histogram")
+    left.set_ylabel("share of elements in the bin (log)")
+    left.set_yscale("log")
+    right.set_title("ECDF")
+    right.set_ylabel("share of elements below")
+    right.set_ylim(-0.02, 1.02)
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=1)
+    return Plot(name, f"{title} per tap", _alt(title, curves, short), figure)
+
+
+def _span(curves: list[Shares]) -> tuple[float, float]:
+    """The bins that any curve fills."""
+    filled = [
+        (low, high)
+        for found in curves
+        for low, high, part in zip(found.edges, found.edges[1:], found.shares, strict=False)
+        if part
+    ]
+    return min(low for low, _ in filled), max(high for _, high in filled)
+
+
+def _histogram(axes: Axes, found: Shares, index: int, label: str) -> None:
+    # Empty bins leave a gap: a log axis has no place for them.
+    heights = [part or math.nan for part in found.shares]
+    axes.stairs(heights, found.edges, label=label, baseline=None, **series_style(index))
+
+
+def _ecdf(axes: Axes, found: Shares, index: int) -> None:
+    edges, sums = found.edges, found.cumulative()
+    axes.plot([*edges, edges[-1] * _BEYOND], [*sums, sums[-1]], **series_style(index))
+
+
+def _outside(found: Shares) -> str:
+    return f", {share(found.outside, 1.0)} without a distance" if found.outside else ""
+
+
+def _alt(title: str, curves: list[tuple[TapComparison, Shares]], short: dict[str, str]) -> str:
+    said = [f"{short[tap.tap]}: {share(found.equal, 1.0)} equal" for tap, found in curves]
+    return f"Histogram and cumulative distribution. {title} of {len(curves)} taps. " + "; ".join(
+        said
+    )
