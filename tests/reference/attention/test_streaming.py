@@ -156,7 +156,9 @@ def test_relative_error_against_160_bits_stays_below_2e_14(data):
     sinks = torch.tensor([6.0]) if data == "sinks" else None
     inputs = AttentionInputs(q.half(), k.half(), v.half(), sinks=sinks)
     found, exact = attend(inputs), attend_exact(inputs, precision=160)
-    errors = [mpmath.mpf(x) - y for x, y in zip(found.output[0].tolist(), exact.output[0])]
+    errors = [
+        mpmath.mpf(x) - y for x, y in zip(found.output[0].tolist(), exact.output[0], strict=True)
+    ]
     relative = mpmath.norm(errors) / mpmath.norm(exact.output[0])
     assert relative <= 2e-14  # measured 4e-16 .. 2e-15
     assert all(abs(e) <= b for e, b in zip(errors, found.bound[0].tolist(), strict=True))
