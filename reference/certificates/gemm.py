@@ -1,0 +1,76 @@
+"""Linear layers as operations that can be certified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from verify.reference.certificates.layer_op import Inputs, Variant, without
+from verify.reference.layers.arithmetic import Arithmetic
+from verify.reference.layers.checks import Array, as_float64
+from verify.reference.layers.enclosure import Enclosure
+from verify.reference.layers.linear import (
+    OPERANDS,
+    BiasPlace,
+    Operands,
+    linear,
+    linear_enclosure,
+)
+
+# A loop over K in blocks loses its remainder, or its last block.
+TRUNCATIONS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+@dataclass(frozen=True)
+class Linear:
+    """``x @ weight.T + bias``; inputs ``x`` [..., in], ``weight`` [out, in], ``bias`` [out].
+
+    Parameters as in :func:`verify.reference.layers.linear.linear`; the output is judged as
+    [rows, out].
+    """
+
+    operands: Operands = "as-stored"
+    bias_place: BiasPlace = "before-store"
+
+    name = "linear"
+    inputs = ("x", "weight")
+    optional = ("bias",)
+
+    def enclosure(self, inputs: Inputs, store: str, arithmetic: Arithmetic) -> Enclosure:
+        return linear_enclosure(
+            inputs["x"],
+            inputs["weight"],
+            inputs.get("bias"),
+            operands=self.operands,
+            bias_place=self.bias_place,
+            store=store,
+            arithmetic=arithmetic,
+        )
+
+    def exact(self, inputs: Inputs) -> Array:
+        product = linear(inputs["x"], inputs["weight"], inputs.get("bias"))
+        return product.reshape(-1, product.shape[-1])
+
+    def conventions(self) -> Iterator[Variant]:
+        for operands in OPERANDS:
+            if operands != self.operands:
+                yield Variant(f"operands={operands}", replace(self, operands=operands))
+        place: BiasPlace = "after-store" if self.bias_place == "before-store" else "before-store"
+        yield Variant(f"bias_place={place}", replace(self, bias_place=place))
+
+    def mistakes(self, inputs: Inputs) -> Iterator[Variant]:
+        weight = as_float64(inputs["weight"], "weight")
+        x = as_float64(inputs["x"], "x")
+        if weight.shape[0] == weight.shape[1]:
+            yield Variant("weight transposed", self, inputs={**inputs, "weight": weight.T})
+        if inputs.get("bias") is not None:
+            yield Variant("bias left out", self, inputs=without(inputs, "bias"))
+        for lost in TRUNCATIONS:
+            if lost < weight.shape[1]:
+                cut = {**inputs, "x": x[..., :-lost], "weight": weight[:, :-lost]}
+                yield Variant(f"last {lost} of K = {weight.shape[1]} left out", self, inputs=cut)
+        for offset, name in ((1, "one ahead"), (-1, "one behind")):
+            rolled = {**inputs, "weight": np.roll(weight, offset, axis=1)}
+            yield Variant(f"input channels read {name}", self, inputs=rolled)
