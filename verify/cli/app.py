@@ -22,7 +22,7 @@ from verify.errors import VerifyError
 EXIT_TROUBLE = 2
 EXIT_INTERRUPTED = 130
 
-COMMANDS: tuple[tuple[str, str, str], ...] = ()
+COMMANDS: tuple[tuple[str, str, str], ...] = (("capture", "verify.cli.capture", "capture"),)
 """Name of the command, module, function."""
 
 app = typer.Typer(

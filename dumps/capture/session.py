@@ -1,0 +1,261 @@
+"""A capture: hooks and interceptors around a model, steps, and the dump that they fill."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Sequence as Listing
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+
+from verify.dumps.capture import step_arguments, torch_attention
+from verify.dumps.capture.core import CoreRecorder
+from verify.dumps.capture.hooks import ModuleHooks, input_ports, output_ports
+from verify.dumps.capture.identity import Call, Identity
+from verify.dumps.capture.positions import Step
+from verify.dumps.capture.recorder import Recorder
+from verify.dumps.capture.selection import Levels, TapSelection, port
+from verify.dumps.capture.step_arguments import StepArguments
+from verify.dumps.capture.steps import StepControl
+from verify.dumps.capture.storages import StorageTable
+from verify.dumps.capture.tracing import Tracer
+from verify.dumps.capture.weights import name_weights
+from verify.dumps.format import DumpWriter
+from verify.dumps.format.schema import Manifest, Sequence
+from verify.errors import ArgumentError, UsageError
+
+Edges = Literal["trace", "identity"]
+
+
+class Capture:
+    """Records what a model computes while it is entered; see :func:`verify.dumps.capture`."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        path: str | Path,
+        manifest: Manifest,
+        *,
+        taps: Listing[str] | None,
+        level: str | Mapping[str, str],
+        edges: Edges,
+        axes: Mapping[str, str],
+        byte_budget: int | None,
+        rank: int,
+    ) -> None:
+        if edges not in ("trace", "identity"):
+            raise ArgumentError("unknown edges", found=edges, allowed="trace, identity")
+        self.model = model
+        self.taps = TapSelection(taps, model)
+        self.hooks = ModuleHooks(model, self)
+        levels = Levels(level)
+        manifest.capture = {
+            "level": levels.as_json(),
+            "taps": list(self.taps.globs),
+            "edges": edges,
+            "byte_budget": byte_budget,
+            "opaque": self.hooks.opaque,
+        }
+        self.writer = DumpWriter(path, manifest, rank=rank, byte_budget=byte_budget)
+        self._table = StorageTable()
+        self._provenance = Tracer(self._table) if edges == "trace" else Identity(self._table)
+        self._recorder = Recorder(self.writer, self._table, self._provenance, levels, axes)
+        self.core = CoreRecorder(self._recorder, self.taps, self._table)
+        self._hugging_face = _is_hugging_face(model)
+        names = [sequence.id for sequence in manifest.workload.sequences]
+        self._steps = StepControl(names, self._hugging_face, self._begin, self._recorder.end)
+        self._sequences: list[Sequence] | None = None
+        self._token_text: dict[str, str] = {}
+        self._exits = ExitStack()
+
+    @property
+    def records(self) -> int:
+        """Records so far."""
+        return self._recorder.records
+
+    @property
+    def sequence_names(self) -> list[str]:
+        """Sequence ids of the workload, by batch row."""
+        return [sequence.id for sequence in self.writer.manifest.workload.sequences]
+
+    @property
+    def current_step(self) -> Step | None:
+        return self._steps.step
+
+    def __enter__(self) -> Self:
+        name_weights(self.model, self._table)
+        with ExitStack() as exits:
+            exits.enter_context(self.hooks.attached())
+            for interceptor in self._interceptors():
+                exits.enter_context(interceptor)
+            if isinstance(self._provenance, Tracer):
+                exits.enter_context(self._provenance)
+            self._exits = exits.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._exits.close()
+        if error is None and (missing := self.taps.unmatched()):
+            self.writer.manifest.capture["unmatched_taps"] = missing
+        if error is None:
+            self.writer.close(self._sequences, self._token_text)
+        else:
+            self.writer.__exit__(kind, error, trace)
+
+    def _interceptors(self) -> Iterator[AbstractContextManager[None]]:
+        yield torch_attention.intercepted(self.model, torch_attention.wrapper(self))
+        if self._hugging_face:
+            from verify.dumps.hf import interceptors
+
+            yield interceptors.attention_functions(self)
+            yield interceptors.cache_updates(self)
+
+    @contextmanager
+    def step(
+        self,
+        positions: Any = None,
+        sequences: Listing[str] | None = None,
+        *,
+        cached: int | None = None,
+        kept: Listing[int] | None = None,
+    ) -> Iterator[None]:
+        """One step that you delimit: all calls of the model inside belong to it.
+
+        Args:
+            positions: [b, t] integers, -1 for padding; None: found from the first call inside.
+            sequences: one id a batch row; None: those of the workload, else ``sequence#0`` ...
+            cached: key positions that the cache holds before the step; None: found, else all
+                that earlier steps of the same batch computed.
+            kept: columns of t whose logits are computed; None: found, else all.
+
+        Raises:
+            UsageError: a step is open already.
+        """
+        columns = None if kept is None else np.asarray(kept, np.int64)
+        at = None if positions is None else np.asarray(positions, np.int64)
+        self._steps.ask(StepArguments(at, sequences, cached, columns))
+        try:
+            yield
+        finally:
+            self._steps.release()
+
+    def record(
+        self,
+        tap: str,
+        tensor: torch.Tensor,
+        *,
+        axes: str | None = None,
+        columns: Listing[int] | None = None,
+        attributes: dict[str, Any] | None = None,
+    ) -> None:
+        """Record a tensor of your own loop at ``tap``, if that is selected.
+
+        Args:
+            axes: names of the axes (``b t c``); None: inferred.
+            columns: columns of the step that its token axis holds; None: all, or the kept ones.
+            attributes: scalars that the operation read.
+
+        Raises:
+            UsageError: no step is open.
+        """
+        if self.current_step is None:
+            hint = "wrap the iteration of your loop in `with run.step(...)`"
+            raise UsageError("there is no step to record into", where=tap, hint=hint)
+        if tap in self.taps:
+            at = None if columns is None else _columns(columns, self.current_step)
+            self._recorder.record(tap, tensor, axes=axes, columns=at, attributes=attributes)
+
+    def complete(self, sequences: Iterable[Sequence], token_text: Mapping[str, str]) -> None:
+        """What the manifest shall say about sequences when the capture ends well."""
+        self._sequences = list(sequences)
+        self._token_text = dict(token_text)
+
+    # What the hooks report.
+
+    def entered(
+        self, path: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
+        if not path:
+            call = step_arguments.named_arguments(module, args, kwargs)
+            self._steps.root_entered(call)
+            self._record_arguments(call)
+        if self.current_step is not None:
+            for name, tensor in input_ports(args, kwargs):
+                self._record_port(port(path, name), tensor, None)
+
+    def left(
+        self,
+        path: str,
+        module: torch.nn.Module,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        output: Any,
+    ) -> None:
+        if self.current_step is not None:
+            for name, tensor in output_ports(output):
+                if port(path, name) in self.taps:
+                    call = self._call(path, module, args, kwargs)
+                    self._recorder.record(port(path, name), tensor, call=call)
+        if not path:
+            self._record_logits(output)
+            self._steps.root_left()
+
+    def failed(self, path: str) -> None:
+        if not path:
+            self._steps.root_left()
+
+    def _begin(self, step: Step) -> None:
+        self._recorder.begin(step)
+        self.core.begin_step()
+
+    def _record_port(self, tap: str, tensor: torch.Tensor, axes: str | None) -> None:
+        if tap in self.taps:
+            self._recorder.record(tap, tensor, axes=axes)
+
+    def _record_arguments(self, call: Mapping[str, Any]) -> None:
+        """Token ids and positions have taps; every other tensor argument is an outside value."""
+        for name, value in call.items():
+            if isinstance(value, torch.Tensor):
+                self._provenance.name_value(value, name)
+        ids, positions = step_arguments.token_ids(call), step_arguments.position_ids(call)
+        if ids is not None:
+            self._record_port("tokens.in", ids, "b t")
+        step = self.current_step
+        if positions is not None and step is not None:
+            shaped = positions.shape == (step.batch, step.tokens)
+            self._record_port("positions.in", positions, "b t" if shaped else None)
+
+    def _record_logits(self, output: Any) -> None:
+        logits = output.get("logits") if isinstance(output, Mapping) else None
+        if isinstance(logits, torch.Tensor) and self.current_step is not None:
+            self._record_port("logits", logits, "b t v" if logits.ndim == 3 else None)
+
+    def _call(self, path: str, module: torch.nn.Module, args: Any, kwargs: Any) -> Call | None:
+        """Where a module's output came from; a trace knows better."""
+        if isinstance(self._provenance, Tracer):
+            return None
+        operands = tuple(tensor for _, tensor in input_ports(args, kwargs))
+        own = [name for name, _ in module.named_parameters()]
+        own += [name for name, _ in module.named_buffers()]
+        return Call(operands, tuple(port(path, name) for name in own))
+
+
+def _columns(columns: Listing[int], step: Step) -> np.ndarray:
+    return np.arange(step.tokens)[np.asarray(columns, np.int64)]
+
+
+def _is_hugging_face(model: torch.nn.Module) -> bool:
+    transformers = sys.modules.get("transformers.modeling_utils")
+    if transformers is None:
+        return False
+    return any(isinstance(module, transformers.PreTrainedModel) for module in model.modules())

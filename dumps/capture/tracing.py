@@ -1,0 +1,213 @@
+"""Provenance: from which recorded tensors, weights and outside values a tensor was computed.
+
+A dispatch mode sees every ATen operation below the model and passes the ancestry of the operands
+on to the results. It computes nothing itself: the operation runs as it was called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from verify.dumps.capture.identity import Call
+from verify.dumps.capture.storages import NOTHING, Ancestry, Memory, StorageTable, merge, place
+from verify.dumps.capture.tensor_words import tensor_digest
+from verify.dumps.format.schema import Input
+
+# Results depend on the shape of the operand, not on its values.
+_SHAPE_ONLY = frozenset(
+    f"aten.{name}"
+    for name in [
+        "empty_like",
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "rand_like",
+        "randn_like",
+        "randint_like",
+        "new_empty",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty_strided",
+    ]
+)
+# The very same values at the very same place: nothing to note.
+_PASSING = frozenset({"aten.detach", "aten.alias", "aten.lift_fresh", "aten.lift"})
+# In-place operations after which nothing of the old values is left.
+_OVERWRITING = frozenset({"aten.copy_", "aten.zero_", "aten.fill_"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """What the tracer needs to know about an operation."""
+
+    name: str
+    passing: bool
+    shape_only: bool
+    overwriting: bool
+    random: bool
+    collective: bool
+    written: tuple[tuple[int, str], ...]
+    """Position and name of the operands that it writes to."""
+
+
+def _describe(func: Any) -> _Op:
+    if not hasattr(func, "_schema"):  # a higher-order operator, for example flex attention
+        return _Op(str(func), False, False, False, False, False, ())
+    name = str(func.overloadpacket)
+    arguments = func._schema.arguments
+    written = tuple(
+        (index, argument.name)
+        for index, argument in enumerate(arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    seeded = torch.Tag.nondeterministic_seeded in func.tags
+    out_variant = any(argument.is_out for argument in arguments)
+    return _Op(
+        name=name,
+        passing=name in _PASSING,
+        shape_only=name in _SHAPE_ONLY,
+        overwriting=name in _OVERWRITING or out_variant,
+        # Fused attention carries the tag for its dropout, which models in eval mode do not use.
+        random=seeded and not any("dropout" in argument.name for argument in arguments),
+        collective=name.startswith(("c10d.", "_c10d_functional.")),
+        written=written,
+    )
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from _tensors(value)
+
+
+def _spelled(op: _Op, kwargs: dict[str, Any]) -> str:
+    """Name of the operation; a cast is named with the dtype that it casts to."""
+    dtype = kwargs.get("dtype")
+    if op.name == "aten._to_copy" and dtype is not None:
+        return f"{op.name}[{str(dtype).removeprefix('torch.')}]"
+    return op.name
+
+
+def _has_storage(tensor: torch.Tensor) -> bool:
+    return tensor.layout is torch.strided and not tensor.is_nested
+
+
+class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Keeps the ancestry of every storage up to date while it is entered."""
+
+    supports_higher_order_operators = True
+
+    def __init__(self, table: StorageTable) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.table = table
+        self.collectives = 0
+        self._ops: dict[Any, _Op] = {}
+        self._paused = False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Operations inside are the capture's own and leave no trace."""
+        before, self._paused = self._paused, True
+        try:
+            yield
+        finally:
+            self._paused = before
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self._paused:
+            return func(*args, **kwargs)
+        op = self._ops.get(func)
+        if op is None:
+            op = self._ops[func] = _describe(func)
+        if op.passing:
+            return func(*args, **kwargs)
+        ancestry = self._ancestry_of_result(op, args, kwargs)
+        result = func(*args, **kwargs)
+        for index, name in op.written:
+            target = args[index] if index < len(args) else kwargs.get(name)
+            for tensor in _tensors([target]):
+                self._write(tensor, ancestry, whole=op.overwriting)
+        if not op.written:
+            for tensor in _tensors([result]):
+                self._note(tensor, ancestry)
+        self.collectives += op.collective
+        return result
+
+    def _ancestry_of_result(
+        self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Ancestry:
+        name = _spelled(op, kwargs)
+        if op.random:
+            return merge([Ancestry.of(Input(kind="unknown", name=name))], name)
+        if op.shape_only:
+            return Ancestry({}, {name: None})
+        skipped = {i for i, _ in op.written} if op.overwriting else ()
+        operands = [value for i, value in enumerate(args) if i not in skipped]
+        sources = [self.ancestry(tensor) for tensor in _tensors([*operands, *kwargs.values()])]
+        if len(sources) == 1 and name in sources[0].ops:
+            return sources[0]
+        return merge(sources, name)
+
+    def ancestry(self, tensor: torch.Tensor) -> Ancestry:
+        """Ancestry of ``tensor``; one that nobody computed here is a value from outside."""
+        if not _has_storage(tensor):
+            return Ancestry.of(Input(kind="unknown", name=f"{tensor.layout} tensor"))
+        memory = self.table.find(tensor)
+        found = memory.ancestry(place(tensor)) if memory else None
+        return found if found is not None else self.name_value(tensor)
+
+    def explain(self, tensor: torch.Tensor, call: Call | None) -> Ancestry:
+        """Ancestry of a tensor that is about to be recorded; the trace knows, not the call."""
+        return self.ancestry(tensor)
+
+    def name_value(self, tensor: torch.Tensor, name: str | None = None) -> Ancestry:
+        """Enter a tensor from outside under its name, unless it is known already."""
+        memory = self.table.get(tensor)
+        found = memory.ancestry(place(tensor))
+        if found is None:
+            found = NOTHING
+            if tensor.numel():
+                name = name or f"{tensor.dtype}{list(tensor.shape)}".removeprefix("torch.")
+                with self.paused():
+                    digest = tensor_digest(tensor, name)
+                value = Input(kind="value", name=name, digest=digest)
+                found = Ancestry.of(value)
+            memory.places[place(tensor)] = found
+        return found
+
+    def _note(self, tensor: torch.Tensor, ancestry: Ancestry) -> None:
+        """Enter a result: a new storage, or a view into a known one."""
+        if not _has_storage(tensor):
+            return
+        memory = self.table.find(tensor)
+        if memory is None:
+            self.table.get(tensor).whole = ancestry
+        else:
+            memory.places.setdefault(place(tensor), ancestry)
+
+    def _write(self, tensor: torch.Tensor, ancestry: Ancestry, *, whole: bool) -> None:
+        """Enter an in-place change. Other views may overlap, so all of the storage may depend on
+        it, unless the change replaced everything."""
+        memory = self.table.get(tensor)
+        if whole and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
+            memory.whole = ancestry
+        else:
+            memory.whole = merge([*_known(memory), ancestry])
+        memory.places.clear()
+
+
+def _known(memory: Memory) -> list[Ancestry]:
+    before = [] if memory.whole is None else [memory.whole]
+    return [*before, *memory.places.values()]
