@@ -30,6 +30,7 @@ class Hypothesis:
         normalise_products: take floor(log2|a*b|) as the exponent of a product.
         late_accumulator: round the sum of the products to float32, then add c in a second step.
         final: the final rounding.
+        floor_exponent: the least that the largest exponent of a step can be.
     """
 
     products: int
@@ -37,6 +38,7 @@ class Hypothesis:
     normalise_products: bool = False
     late_accumulator: bool = False
     final: Mode = "toward_zero"
+    floor_exponent: int = -133
 
 
 def chain(
@@ -54,9 +56,10 @@ def chain(
         stop = start + hypothesis.products
         total = _step(a[start:stop], b[start:stop], c, hypothesis, operands)
         mode: Mode = "nearest_even" if output == "float16" else hypothesis.final
-        exact = Fraction(total, 1 << _GRID)
-        word = round_word(exact, output, mode=mode)
+        word = round_word(Fraction(total, 1 << _GRID), output, mode=mode)
         c = _value(word, output)
+        if c == 0.0:
+            word = 0  # a negative sum that rounds to zero gives +0 too
     return word
 
 
@@ -84,7 +87,8 @@ def _truncated_sum(terms: list[tuple[int, int]], hypothesis: Hypothesis) -> int:
         return 0
     if hypothesis.fraction_bits is None:
         return sum(value for value, _ in terms)
-    drop = max(0, max(e for _, e in terms) - hypothesis.fraction_bits + _GRID)
+    largest = max(hypothesis.floor_exponent, *(exponent for _, exponent in terms))
+    drop = max(0, largest - hypothesis.fraction_bits + _GRID)
     return sum((abs(value) >> drop << drop) * (1 if value > 0 else -1) for value, _ in terms)
 
 

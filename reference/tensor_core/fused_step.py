@@ -46,6 +46,7 @@ def _aligned_sum(
     magnitude = (a.significand << (unit.fraction_bits - product_bits)) * b.significand
     exponent = a.exponent + b.exponent
     largest = np.maximum(exponent.max(axis=0), c.exponent)
+    largest = np.maximum(largest, unit.floor_exponent)
     magnitude >>= np.minimum(largest - exponent, 31)
     total = _signed(magnitude, a.sign ^ b.sign).sum(axis=0, dtype=np.int64)
     c_bits = unit.fraction_bits - get_format(unit.output).mantissa_bits
@@ -59,7 +60,7 @@ def _signed(magnitude: NDArray[Any], sign: NDArray[np.int32]) -> NDArray[Any]:
 
 
 def _round(total: NDArray[np.int64], unit_exponent: NDArray[np.int32], output: str) -> NDArray[Any]:
-    """Words of ``total * 2^unit_exponent``; a zero sum is +0."""
+    """Words of ``total * 2^unit_exponent``. A zero is +0, also where a negative sum rounds to it."""
     fmt = get_format(output)
     magnitude = np.abs(total)
     # |total| is below 2^53, so its float64 is exact and carries the position of the leading bit.
@@ -70,8 +71,10 @@ def _round(total: NDArray[np.int64], unit_exponent: NDArray[np.int32], output: s
     kept = _shift(magnitude, dropped, to_nearest=output == "float16")
     code = ((quantum - lowest) << fmt.mantissa_bits) + kept
     code = np.minimum(code, fmt.exponent_mask)
-    negative = (total < 0).astype(np.int64) << (fmt.bits - 1)
-    return np.asarray((code | negative).astype(f"uint{fmt.bits}"))
+    negative = (total < 0) & (code != 0)
+    return np.asarray(
+        (code | negative.astype(np.int64) << (fmt.bits - 1)).astype(f"uint{fmt.bits}")
+    )
 
 
 def _shift(

@@ -59,7 +59,8 @@ def random_rows(
     rng: np.random.Generator, rows: int, k: int, operands: str, output: str
 ) -> tuple[Any, Any, Any]:
     """Operands over the whole exponent range, subnormals included; c over most of its own."""
-    low, high = {"float16": (-24, 15), "bfloat16": (-60, 60)}[operands]
+    low, high = {"float16": (-24, 15), "bfloat16": (-60, 60), "tiny bfloat16": (-80, -66)}[operands]
+    operands = operands.removeprefix("tiny ")
     c_low, c_high = {"float32": (-149, 100), "float16": (-24, 10)}[output]
 
     def draw(shape: tuple[int, ...], lowest: int, highest: int, fmt: str) -> Any:
@@ -100,6 +101,28 @@ def test_chains_equal_the_exact_model(shape: tuple[int, int], operands: Any, out
     for row in np.flatnonzero(finite):
         x, y, z = (column[row] for column in values)
         assert chain(x, y, z, hypothesis, operands=operands, output=output) == fast[row]
+
+
+def test_the_floor_under_tiny_bfloat16_products() -> None:
+    """Products from 2^-160 to 2^-130 onto c = 0: there the floor decides the last bit of a few."""
+    a, b, c = random_rows(np.random.default_rng(8), 40000, 16, "tiny bfloat16", "float32")
+    a, b, c = a[20000:], b[20000:], np.zeros(20000, np.uint32)
+    fast = dot_rows(a, b, c, get_unit("sm_90", operands="bfloat16"))
+    for floor in (-132, -134):
+        rival = Unit(16, 25, "bfloat16", floor_exponent=floor)
+        assert np.count_nonzero(dot_rows(a, b, c, rival) != fast) > 10
+    decided = np.flatnonzero(dot_rows(a, b, c, rival) != fast)  # where -134 gives another result
+    for row in decided:
+        x, y = decode(a[row], "bfloat16").tolist(), decode(b[row], "bfloat16").tolist()
+        assert chain(x, y, 0.0, Hypothesis(16, 25), operands="bfloat16") == fast[row]
+
+
+def test_a_negative_sum_that_rounds_to_zero_is_plus_zero() -> None:
+    """Seen on an H200: float16 output, products far below half the smallest float16."""
+    a = encode(np.full((1, 16), -(2.0**-14)), "float16")
+    b = encode(np.full((1, 16), 2.0**-24), "float16")
+    unit = get_unit("sm_90", output="float16")
+    assert dot_rows(a, b, np.array([0x8000], np.uint16), unit).tolist() == [0]
 
 
 def test_the_software_routine_rounds_every_step_once() -> None:
