@@ -37,25 +37,33 @@ def from_parquet(data: bytes, schema: pa.Schema) -> pa.Table:
     """
     coded = [f.name for f in schema if pa.types.is_dictionary(f.type)]
     try:
-        table = pq.read_table(pa.BufferReader(data), read_dictionary=coded, use_threads=False)
-    except (OSError, pa.ArrowException) as error:
-        raise ValueError(f"not a Parquet file: {error}") from None
-    columns = [_column(table, field) for field in schema]
+        file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=coded)
+        table = file.read(use_threads=False)
+        columns = [_column(table, field) for field in schema]
+    except (OSError, pa.ArrowException, OverflowError) as error:
+        raise ValueError(f"not the Parquet file that it should be: {error}") from None
     return pa.table(columns, schema=schema)
 
 
 def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    if table.schema.get_all_field_indices(field.name) == []:
-        raise ValueError(f"the column {field.name!r} is missing")
+    if len(table.schema.get_all_field_indices(field.name)) != 1:
+        raise ValueError(f"the column {field.name!r} is missing or occurs twice")
     column = table.column(field.name)
     if column.type != field.type:
-        try:
-            column = column.cast(field.type)
-        except pa.ArrowException as error:
-            raise ValueError(f"the column {field.name!r} has another type: {error}") from None
+        column = _converted(column, field)
     if not field.nullable and (column.null_count or _inner_nulls(column)):
         raise ValueError(f"the column {field.name!r} holds nulls")
     return column
+
+
+def _converted(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    """The column in the type of ``field``: other writers choose other integer and string types."""
+    try:
+        if pa.types.is_dictionary(field.type):
+            return column.cast(pa.string()).dictionary_encode()
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise ValueError(f"the column {field.name!r} has another type: {error}") from None
 
 
 def _inner_nulls(column: pa.ChunkedArray) -> bool:

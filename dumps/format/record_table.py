@@ -57,8 +57,8 @@ def decode_records(data: bytes) -> list[Record]:
     """Records of a Parquet file.
 
     Raises:
-        ValueError: not Parquet, a column missing or of another type, a null, or an attribute that
-            is not JSON (pyarrow's and msgspec's errors derive from it).
+        ValueError: not Parquet, a column missing or of another type, a null, or attributes
+            that are not a JSON table.
     """
     table = from_parquet(data, RECORD_SCHEMA)
     lists = ("shape", "strides", "ops", "inputs", "attributes")
@@ -66,8 +66,7 @@ def decode_records(data: bytes) -> list[Record]:
     plain = [_plain(table, name) for name in names]
     inputs = _inputs(table.column("inputs"))
     nested = [_plain_lists(table.column(name)) for name in ("shape", "strides", "ops")]
-    decode = msgspec.json.Decoder(dict[str, Any]).decode
-    attributes = [decode(text) if text != "{}" else {} for text in _plain(table, "attributes")]
+    attributes = [_attributes(text) for text in _plain(table, "attributes")]
     return [
         Record(
             **dict(zip(names, values, strict=True)),
@@ -89,11 +88,16 @@ def _plain(table: pa.Table, name: str) -> list[Any]:
 
 def _plain_lists(column: pa.ChunkedArray) -> list[list[Any]]:
     """As ``to_pylist``, several times faster for many short lists."""
-    return [found for chunk in column.chunks for found in split(chunk, _values(chunk))]
+    return [found for chunk in column.chunks for found in split(chunk, chunk.values.to_pylist())]
 
 
-def _values(chunk: pa.ListArray) -> list[Any]:
-    return list(chunk.values.to_pylist())
+def _attributes(text: str) -> dict[str, Any]:
+    if text == "{}":
+        return {}
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ValueError(f"the attributes {text[:60]!r} do not parse: {error}") from None
 
 
 def _inputs(column: pa.ChunkedArray) -> list[list[Input]]:
