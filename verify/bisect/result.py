@@ -104,6 +104,8 @@ class Origin(msgspec.Struct, kw_only=True):
     measure: dict[str, float | int | str | None]
     attributes_a: dict[str, Any] = msgspec.field(default_factory=dict)
     attributes_b: dict[str, Any] = msgspec.field(default_factory=dict)
+    judged: str = ""
+    """On what grounds the inputs count as equal, or what was missing."""
     fits: list[str] = msgspec.field(default_factory=list)
     """What the difference is, each with its residual, for example a cast to float8_e4m3fn."""
 

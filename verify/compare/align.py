@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -113,3 +114,24 @@ def _join(
         keys_a[rows_a], keys_b[rows_b], assume_unique=True, return_indices=True
     )
     return rows_a[at_a], rows_b[at_b]
+
+
+def record_pairs(
+    alignment: Alignment, at: NDArray[np.int64]
+) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
+    """The distinct (record of A, record of B) of matched rows in A's order, and which each has."""
+    a, b = alignment.a, alignment.b
+    width = len(b.records) + 1
+    keys = a.record[alignment.rows_a[at]].astype(np.int64) * width
+    keys += b.record[alignment.rows_b[at]]
+    distinct, inverse = np.unique(keys, return_inverse=True)
+    return [divmod(int(key), width) for key in distinct], inverse.reshape(-1)
+
+
+def rows_by_pair(alignment: Alignment, at: Entries) -> Iterator[tuple[int, int, Entries]]:
+    """Matched rows ``at`` by (record of A, record of B), in A's execution order."""
+    pairs, inverse = record_pairs(alignment, at)
+    order = np.argsort(inverse, kind="stable")
+    cuts = np.searchsorted(inverse[order], np.arange(1, len(pairs)))
+    for (a, b), some in zip(pairs, np.split(order, cuts), strict=False):
+        yield a, b, at[some]

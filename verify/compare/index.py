@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record, Rows
-from verify.dumps.format.tables import STATISTICS
+from verify.dumps.summaries import STATISTICS
 
 PADDING = -1
 """Sequence code of rows that belong to no sequence."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.compare.align import Alignment
+from verify.compare.align import Alignment, rows_by_pair
 from verify.compare.elements import Words
+from verify.compare.index import RowIndex
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record
 from verify.formats import word_dtype
@@ -32,20 +33,15 @@ class Pair:
 
 def pairs_of(alignment: Alignment, at: NDArray[np.int64]) -> Iterator[Pair]:
     """Cut the matched rows ``at`` (numbers into the alignment) into pairs, in A's order."""
-    a, b = alignment.a, alignment.b
-    entries_a, entries_b = alignment.rows_a[at], alignment.rows_b[at]
-    record_a, record_b = a.record[entries_a], b.record[entries_b]
-    order = np.lexsort((entries_a, record_b, record_a))
-    changes = np.diff(record_a[order]).astype(bool) | np.diff(record_b[order]).astype(bool)
-    for some in np.split(order, np.flatnonzero(changes) + 1):
-        if some.size:
-            yield Pair(
-                a.records[record_a[some[0]]],
-                b.records[record_b[some[0]]],
-                a.row[entries_a[some]],
-                b.row[entries_b[some]],
-                at[some],
-            )
+    for a, b, rows in rows_by_pair(alignment, at):
+        entries_a, entries_b = alignment.rows_a[rows], alignment.rows_b[rows]
+        yield Pair(
+            alignment.a.records[a],
+            alignment.b.records[b],
+            alignment.a.row[entries_a],
+            alignment.b.row[entries_b],
+            rows,
+        )
 
 
 def read_pair(dump_a: Dump, dump_b: Dump, pair: Pair) -> Iterator[tuple[slice, Words, Words]]:
@@ -67,6 +63,22 @@ def read_pair(dump_a: Dump, dump_b: Dump, pair: Pair) -> Iterator[tuple[slice, W
         some = slice(start, start + step)
         words_a = _read_some(dump_a, pair.a, pair.rows_a[some])
         yield some, words_a, _read_some(dump_b, pair.b, pair.rows_b[some])
+
+
+def read_entries(index: RowIndex, entries: NDArray[np.int64]) -> Words:
+    """Words [entries, row_length] of rows of one run, in the order asked for; the records that
+    they stand in must agree in dtype and row length.
+
+    Raises:
+        CorruptDumpError: the words are not those that were stored.
+    """
+    found: list[Words] = []
+    numbers = index.record[entries]
+    for some in np.split(np.arange(len(entries)), np.flatnonzero(np.diff(numbers)) + 1):
+        if some.size:
+            record = index.records[int(numbers[some[0]])]
+            found.append(_read_some(index.dump, record, index.row[entries[some]]))
+    return np.concatenate(found)
 
 
 def _row_bytes(record: Record) -> int:

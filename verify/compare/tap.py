@@ -8,12 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.compare.align import Alignment
+from verify.compare.align import Alignment, record_pairs
 from verify.compare.elements import Pairing, Words
 from verify.compare.measure import Measure, RowMeasures
 from verify.compare.pairs import Pair, pairs_of, read_pair
 from verify.compare.result import RowRef, TapComparison
-from verify.compare.unmatched import record_pairs
 
 
 class TapMeasure:

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.compare.align import Alignment
+from verify.compare.align import Alignment, record_pairs
 from verify.compare.index import PADDING, Names, RowIndex
 from verify.compare.result import Unmatched
 from verify.dumps.format.schema import Record
@@ -54,18 +54,6 @@ def incomparable_rows(alignment: Alignment) -> Lacking:
         for x, y in pairs
     ]
     return Lacking(np.array([*codes, 0], np.int64)[inverse], texts.names())
-
-
-def record_pairs(
-    alignment: Alignment, at: NDArray[np.int64]
-) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
-    """The distinct (record of A, record of B) of matched rows in A's order, and which each has."""
-    a, b = alignment.a, alignment.b
-    width = len(b.records) + 1
-    keys = a.record[alignment.rows_a[at]].astype(np.int64) * width
-    keys += b.record[alignment.rows_b[at]]
-    distinct, inverse = np.unique(keys, return_inverse=True)
-    return [divmod(int(key), width) for key in distinct], inverse.reshape(-1)
 
 
 def list_unmatched(

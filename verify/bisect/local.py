@@ -1,0 +1,83 @@
+"""What a single operation adds: the seam for checks of its local part.
+
+A checker is asked about every tap that differs. It may know better than the edges do: replay the
+operation on the other run's input, or hold both sides against a reference. None is at hand yet, and
+an operation that nothing checked keeps the verdict at UNRESOLVED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.bisect.origins import Place
+from verify.bisect.result import Verdict
+from verify.bounds import Bound
+from verify.compare.run import RowComparison
+from verify.dumps.format.schema import Record
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """One tap that differs, in both runs."""
+
+    compared: RowComparison
+    place: Place
+    """Its differing rows, and what is known of its inputs."""
+    inputs_equal: bool
+    """No recorded input of these rows differs, and all inputs were recorded."""
+
+    @property
+    def a(self) -> Record:
+        """A's first record of these rows."""
+        x = self.compared.alignment
+        return x.a.records[int(x.a.record[x.rows_a[self.place.at[0]]])]
+
+    @property
+    def b(self) -> Record:
+        """B's first record of these rows."""
+        x = self.compared.alignment
+        return x.b.records[int(x.b.record[x.rows_b[self.place.at[0]]])]
+
+    def largest(self, count: int) -> NDArray[np.int64]:
+        """Its rows (numbers into the alignment) with the largest differences, at most ``count``."""
+        at = self.place.at
+        worst = np.argsort(-self.compared.measures.diff_sq[at], kind="stable")
+        return at[worst[:count]]
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFinding:
+    """What a check says about the local part of an operation."""
+
+    tap: str
+    verdict: Verdict
+    """ROUNDING where the local part is within its budget, DEFECT where no rounding explains it."""
+    reason: str
+    bound: Bound
+    """Of the element that uses most of its bound, in the unit of the tap."""
+    error: float
+    """|b - a| of that element."""
+    row: int
+    """Number of its row in the alignment."""
+    element: int
+
+    @property
+    def used(self) -> float:
+        """Share of the bound; above 1 it is broken."""
+        return self.bound.used_by(self.error)
+
+
+Checker = Callable[[Op], LocalFinding | None]
+"""Gives None where it does not apply or cannot tell."""
+
+CHECKERS: list[Checker] = []
+"""Run over every tap that differs, in this order, until one answers."""
+
+
+def check(op: Op, checkers: list[Checker]) -> LocalFinding | None:
+    """The first answer of the checkers."""
+    return next((found for checker in checkers if (found := checker(op)) is not None), None)

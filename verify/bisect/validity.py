@@ -1,0 +1,144 @@
+"""Whether two runs can be compared at all, asked before anything is blamed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from verify.bisect.result import Finding, Verdict
+from verify.bisect.taps import layer_of, without_layer
+from verify.compare.index import RowIndex
+from verify.compare.run import RowComparison
+from verify.dumps.format import Dump
+from verify.dumps.format.schema import Sequence
+from verify.formats import get_format
+
+# Settings of a configuration without which two models are not the same network.
+_SIZES = (
+    "model_type", "hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+    "head_dim", "intermediate_size", "vocab_size", "hidden_act", "num_experts",
+    "num_experts_per_tok", "layer_types",
+)  # fmt: skip
+
+_RECAPTURE = "capture both runs with the same --prompt and model, or force A's tokens with --tape A"
+
+
+def check_workloads(a: Dump, b: Dump) -> list[Finding]:
+    """Prompts, tape and architecture, from the manifests alone. Empty: go on."""
+    found = [*_check_sequences(a, b), *_check_tape(a, b), *_check_architecture(a, b)]
+    return [
+        Finding(verdict=Verdict.NOT_COMPARABLE, title=title, reasons=reasons, settle=[_RECAPTURE])
+        for title, reasons in found
+    ]
+
+
+def check_capture(compared: RowComparison) -> list[Finding]:
+    """What only the rows show: nothing in common, or a capture that recorded one tensor for all."""
+    found = []
+    if not compared.comparison.rows:
+        found.append(_nothing_compared(compared))
+    for side, index in (("A", compared.alignment.a), ("B", compared.alignment.b)):
+        if repeated := repeated_layers(index):
+            found.append(_all_layers_equal(side, repeated))
+    return found
+
+
+def _check_sequences(a: Dump, b: Dump) -> list[tuple[str, list[str]]]:
+    x, y = (_by_id(dump) for dump in (a, b))
+    if x and y and not x.keys() & y.keys():
+        found = f"A ran {', '.join(list(x)[:3])}; B ran {', '.join(list(y)[:3])}"
+        return [("The runs have no sequence in common", [found, *_first_ids(x, y)])]
+    reasons = [
+        text
+        for name in x.keys() & y.keys()
+        if (text := _prompts_differ(name, x[name].prompt, y[name].prompt))
+    ]
+    return [("The prompts differ", reasons)] if reasons else []
+
+
+def _by_id(dump: Dump) -> dict[str, Sequence]:
+    return {sequence.id: sequence for sequence in dump.manifest.workload.sequences}
+
+
+def _first_ids(x: dict[str, Sequence], y: dict[str, Sequence]) -> list[str]:
+    """Where the first prompts part, which often shows a missing start token."""
+    text = _prompts_differ("the first sequence", *(next(iter(s.values())).prompt for s in (x, y)))
+    return [text] if text else []
+
+
+def _prompts_differ(name: str, a: list[int], b: list[int]) -> str | None:
+    if a == b:
+        return None
+    for place, (token_a, token_b) in enumerate(zip(a, b, strict=False)):
+        if token_a != token_b:
+            return f"prompt token {place} of {name} is {token_a} in A and {token_b} in B"
+    return f"the prompt of {name} has {len(a)} tokens in A and {len(b)} in B"
+
+
+def _check_tape(a: Dump, b: Dump) -> list[tuple[str, list[str]]]:
+    tape_a, tape_b = a.manifest.workload.tape, b.manifest.workload.tape
+    if tape_a is None or tape_b is None or tape_a.digest == tape_b.digest:
+        return []
+    text = f"A was forced along {tape_a.run_id}, B along {tape_b.run_id}, and the tokens differ"
+    return [("The runs were forced along different tapes", [text])]
+
+
+def _check_architecture(a: Dump, b: Dump) -> list[tuple[str, list[str]]]:
+    x, y = a.manifest.model, b.manifest.model
+    reasons = []
+    if x.architecture and y.architecture and x.architecture != y.architecture:
+        reasons.append(f"architecture {x.architecture} in A, {y.architecture} in B")
+    reasons += [
+        f"{key} is {x.config[key]} in A and {y.config[key]} in B"
+        for key in _SIZES
+        if key in x.config and key in y.config and x.config[key] != y.config[key]
+    ]
+    return [("The models are not the same network", reasons)] if reasons else []
+
+
+def _nothing_compared(compared: RowComparison) -> Finding:
+    comparison = compared.comparison
+    if not (compared.alignment.a.records and compared.alignment.b.records):
+        side = "A" if not compared.alignment.a.records else "B"
+        reasons = [f"{side} holds no record at all"]
+    else:
+        reasons = [f"{u.tap}: {u.reason} ({u.rows} rows of {u.side.upper()})"
+                   for u in comparison.unmatched[:4]]  # fmt: skip
+    return Finding(
+        verdict=Verdict.NOT_COMPARABLE,
+        title="Nothing could be compared",
+        reasons=reasons,
+        settle=["`verify inspect RUN` shows the taps and sequences of each run", _RECAPTURE],
+    )
+
+
+def repeated_layers(index: RowIndex) -> list[str]:
+    """Taps (layer as ``*``) whose rows hold the same bits in all layers of one run.
+
+    Only floating-point taps of two layers or more count, and only if most of them repeat: a mask
+    or a table of angles is rightly the same everywhere.
+    """
+    digests: dict[str, dict[int, list[bytes]]] = defaultdict(lambda: defaultdict(list))
+    for number, record in enumerate(index.records):
+        layer = layer_of(record.tap)
+        if layer is not None and get_format(record.dtype).kind == "float" and record.n_rows:
+            rows = np.sort(index.digest[index.entries(number)])
+            digests[without_layer(record.tap)][layer].append(rows.tobytes())
+    several = {tap: list(layers.values()) for tap, layers in digests.items() if len(layers) > 1}
+    repeated = [tap for tap, held in several.items() if all(rows == held[0] for rows in held)]
+    return repeated if 2 * len(repeated) > len(several) else []
+
+
+def _all_layers_equal(side: str, taps: list[str]) -> Finding:
+    return Finding(
+        verdict=Verdict.NOT_COMPARABLE,
+        title=f"All layers of run {side} hold the same bits",
+        reasons=[
+            f"{len(taps)} taps are equal in every layer, for example {taps[0]}",
+            "a capture does that when it keeps a view of a buffer that each layer overwrites, or "
+            "when a hook is bypassed",
+        ],
+        taps=taps,
+        settle=["record copies: `verify capture`, or verify.dumps.capture for your own loop"],
+    )

@@ -1,0 +1,1 @@
+"""What a difference is: small detectors on pairs of rows, each a file of its own."""
