@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from verify.reference.layers.arithmetic import FP32_UNIT, Arithmetic, few_distinct
+from verify.reference.layers.accumulate import FP32_UNIT, few_distinct
+from verify.reference.layers.arithmetic import Arithmetic
 from verify.reference.layers.checks import (
     Array,
     as_float64,

@@ -50,11 +50,17 @@ def top_k(logits: Any, k: int, *, ties: TieRule = "lowest-index") -> NDArray[np.
     values = _ordered(logits)
     count = values.shape[-1]
     check_count("k", k, most=count)
-    if ties == "lowest-index":
-        order = np.argsort(-values, axis=-1, kind="stable")
-    else:
-        order = count - 1 - np.argsort(-values[..., ::-1], axis=-1, kind="stable")
-    return order[..., :k]
+    rows = values.reshape(-1, count)
+    # Sorting a vocabulary is slow: sort only what is not below the k-th largest value.
+    thresholds = np.partition(rows, count - k, axis=-1)[:, count - k]
+    chosen = np.empty((len(rows), k), dtype=np.int64)
+    for index, (row, threshold) in enumerate(zip(rows, thresholds, strict=True)):
+        candidates = np.flatnonzero(row >= threshold)
+        if ties == "highest-index":
+            candidates = candidates[::-1]
+        order = np.argsort(-row[candidates], kind="stable")
+        chosen[index] = candidates[order[:k]]
+    return chosen.reshape(*values.shape[:-1], k)
 
 
 def kept_by_top_k(

@@ -1,0 +1,239 @@
+"""How a kernel adds products: round to nearest in chains, or a tensor core's truncating steps.
+
+An accumulation model turns a matrix product into an :class:`Enclosure`: the FP64 product, a
+rigorous running bound (Higham, Accuracy and Stability, section 3.3: every partial sum pays for
+its own rounding) and the standard deviation of the rounding model. docs/numerics.md derives both.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.reference.layers.checks import Array, check_choice, check_count, check_number
+from verify.reference.layers.enclosure import (
+    FP64_SLACK,
+    MEAN_ABS_OF_NORMAL,
+    NEAR_SIGMAS,
+    RMS_OF_ROUNDING,
+    Enclosure,
+    Noise,
+)
+
+FP32_UNIT = 2.0**-24
+"""Largest relative error of one FP32 operation rounded to nearest."""
+BF16_UNIT = 2.0**-8
+SMALLEST_NORMAL_FP32 = 2.0**-126
+
+# Partial sums are looked at after this many products; inside, |partial| <= |start| + sum|ab|.
+_GRANULE = 32
+# Interleaved chains, as SIMD registers and unrolled loops form them, that "any" order covers.
+_LANES = 32
+# A dot product with fewer distinct magnitudes in both operands repeats its rounding errors.
+FEW_DISTINCT = 16
+# An order that nobody declared may have larger partial sums than the two that are looked at.
+_UNKNOWN_ORDER = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class FmaChain:
+    """Sum of products in round-to-nearest arithmetic.
+
+    Args:
+        block: products in one chain; chains start at zero and their sums are added in ascending
+            order. None: one chain over all of K.
+        order: ``ascending``, or ``any`` where the library's order is not known (the rigorous
+            bound is then the a-priori one, K u sum|ab|).
+        fused: a product enters the sum unrounded.
+        unit: largest relative error of one addition; 2^-24 for FP32, 2^-8 for bfloat16.
+    """
+
+    block: int | None = None
+    order: Literal["ascending", "any"] = "any"
+    fused: bool = True
+    unit: float = FP32_UNIT
+
+    def __post_init__(self) -> None:
+        check_choice("order", self.order, ("ascending", "any"))
+        check_number("unit", self.unit, least=0.0, strict=True)
+        if self.block is not None:
+            check_count("block", self.block)
+
+    def matmul(self, x: Array, w: Array) -> Enclosure:
+        """``x [M, K] @ w [N, K].T`` as this chain can have computed it, before any store."""
+        total, running, variance = self._ascending(x, w)
+        size = np.abs(x) @ np.abs(w).T
+        if self.order == "any":
+            radius = a_priori_factor(self, x.shape[1]) * size
+            variance = _UNKNOWN_ORDER**2 * np.maximum(variance, self._interleaved(x, w))
+        else:
+            radius = running
+        radius = radius + FP64_SLACK * size + _flushed(x, w)
+        sigma = np.minimum(np.sqrt(variance), radius)
+        repeats = few_distinct(x) & few_distinct(w).T
+        sigma = np.where(repeats, radius / NEAR_SIGMAS, sigma)
+        noise = Noise(MEAN_ABS_OF_NORMAL * sigma, sigma, drift=np.where(repeats, radius, 0.0))
+        return Enclosure.around(total, radius, NEAR_SIGMAS * sigma + _flushed(x, w), noise)
+
+    def _ascending(self, x: Array, w: Array) -> tuple[Array, Array, Array]:
+        """Sum, running bound and variance of the ascending order."""
+        keys = x.shape[1]
+        shape = (x.shape[0], w.shape[0])
+        total, error, variance = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        block = min(self.block or keys, keys)
+        for start in range(0, keys, block):
+            stop = min(start + block, keys)
+            chain, chain_error, chain_variance = self._chain(x[:, start:stop], w[:, start:stop])
+            total = total + chain
+            error, variance = error + chain_error, variance + chain_variance
+            if start:  # the addition of this chain to the ones before
+                error = (error + self.unit * np.abs(total)) / (1 - self.unit)
+                variance = variance + (RMS_OF_ROUNDING * self.unit * total) ** 2
+        return total, error, variance
+
+    def _chain(self, x: Array, w: Array) -> tuple[Array, Array, Array]:
+        shape = (x.shape[0], w.shape[0])
+        partial, error, variance = np.zeros(shape), np.zeros(shape), np.zeros(shape)
+        granule = max(1, min(_GRANULE, int(0.125 / self.unit)))
+        for start in range(0, x.shape[1], granule):
+            a, b = x[:, start : start + granule], w[:, start : start + granule]
+            count, size = a.shape[1], np.abs(a) @ np.abs(b).T
+            before, partial = np.abs(partial), partial + a @ b.T
+            paid = count * self.unit * (before + size) + (0 if self.fused else self.unit * size)
+            # (e + paid) (1 - u)^-n <= (e + paid) (1 + 2 n u) for n u <= 1/8
+            error = (error + paid) * (1 + 2 * count * self.unit)
+            middle = np.maximum(before, np.abs(partial)) ** 2 + size**2 / count
+            variance += count * (RMS_OF_ROUNDING * self.unit) ** 2 * middle
+        return partial, error, variance
+
+    def _interleaved(self, x: Array, w: Array) -> Array:
+        """Variance where every lane j sums the products j, j + lanes, j + 2 lanes, ..."""
+        keys = x.shape[1]
+        lanes = min(_LANES, keys)
+        steps = -(-keys // lanes)
+        sums = np.stack([x[:, j::lanes] @ w[:, j::lanes].T for j in range(lanes)])
+        variance = np.zeros(sums.shape[1:])
+        while True:
+            variance = np.maximum(variance, steps * (sums**2).sum(axis=0))
+            if len(sums) == 1:
+                return np.asarray((RMS_OF_ROUNDING * self.unit) ** 2 * variance)
+            if len(sums) % 2:
+                sums = np.concatenate([sums, np.zeros_like(sums[:1])])
+            sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+            steps *= 2
+
+
+@dataclass(frozen=True, slots=True)
+class TensorCore:
+    """Truncating fused dot products of ``products`` terms and the accumulator, aligned to the
+    largest exponent with ``fraction_bits`` kept; steps ascend over K.
+
+    ``chain`` products accumulate in the tensor core before the sum is added to FP32 registers
+    with round to nearest; None: all of K in one chain. ``min_exponent`` is that of the operand
+    format: subnormal operands are not normalised and align as if they had it.
+    """
+
+    products: int
+    fraction_bits: int
+    chain: int | None = None
+    min_exponent: int = -14
+
+    def __post_init__(self) -> None:
+        check_count("products", self.products)
+        check_count("fraction_bits", self.fraction_bits)
+        if self.chain is not None:
+            check_count("chain", self.chain)
+
+    def matmul(self, x: Array, w: Array) -> Enclosure:
+        """``x [M, K] @ w [N, K].T`` as this tensor core can have computed it, in FP32."""
+        shape = (x.shape[0], w.shape[0])
+        total, error = np.zeros(shape), np.zeros(shape)
+        variance, drift = np.zeros(shape), np.zeros(shape)
+        chain = self.chain or x.shape[1]
+        for start in range(0, x.shape[1], chain):
+            part = self._chain(x[:, start : start + chain], w[:, start : start + chain])
+            total = total + part[0]
+            error, variance, drift = error + part[1], variance + part[2], drift + part[3]
+            if start:
+                error = (error + FP32_UNIT * np.abs(total)) / (1 - FP32_UNIT)
+                variance = variance + (RMS_OF_ROUNDING * FP32_UNIT * total) ** 2
+        radius = error + FP64_SLACK * (np.abs(x) @ np.abs(w).T) + _flushed(x, w)
+        sigma, drift = np.minimum(np.sqrt(variance), radius), np.minimum(drift, radius)
+        noise = Noise(MEAN_ABS_OF_NORMAL * sigma, sigma, np.zeros(()), drift)
+        return Enclosure.around(total, radius, NEAR_SIGMAS * sigma + drift, noise)
+
+    def _chain(self, x: Array, w: Array) -> tuple[Array, Array, Array, Array]:
+        """Sum, running bound, variance and drift of one chain, looked at every few steps."""
+        shape = (x.shape[0], w.shape[0])
+        partial, error = np.zeros(shape), np.zeros(shape)
+        variance, drift = np.zeros(shape), np.zeros(shape)
+        floor = 2.0**self.min_exponent
+        granule = self.products * max(1, _GRANULE // self.products)
+        lost = self.products * 2.0**-self.fraction_bits
+        for start in range(0, x.shape[1], granule):
+            a, b = x[:, start : start + granule], w[:, start : start + granule]
+            steps = -(-a.shape[1] // self.products)
+            # Products of pinned exponents bound what aligns the step (see min_exponent).
+            size = _pinned(a, floor) @ _pinned(b, floor).T
+            before, partial = np.abs(partial), partial + a @ b.T
+            # Each of at most L terms loses < 2^(E-F), then 24 bits are kept by truncation.
+            top = before + size + error
+            error = (error + steps * (lost + 2.0**-23) * top) * (1 + steps * 2.0**-20)
+            middle = np.maximum(before, np.abs(partial))
+            # Truncations are uniform on [0, quantum): deviation quantum / sqrt(12) each.
+            deviation = 2.0**-23 + self.products**0.5 * 2.0**-self.fraction_bits
+            variance += steps * (deviation / 12**0.5) ** 2 * (middle + size / steps**0.5) ** 2
+            # Mean loss is half a quantum a term, all of one sign where the sum has one.
+            drift += steps * (lost / 2 + 2.0**-24) * middle
+        return partial, error, variance, drift
+
+
+Accumulation = FmaChain | TensorCore
+
+V100 = TensorCore(products=4, fraction_bits=23)
+A100 = TensorCore(products=8, fraction_bits=24)
+H200 = TensorCore(products=16, fraction_bits=25)
+
+
+def a_priori_factor(accumulate: Accumulation, keys: int) -> float:
+    """The factor of sum|ab| in the a-priori bound of a sum of ``keys`` products.
+
+    Round to nearest: (1 + u)^n - 1, with n the additions that a product passes through (plus one
+    rounding of an unfused product). Truncation: ``ceil(K / L)`` steps that lose
+    ``(L 2^-F + 2^-23)`` each.
+    """
+    if isinstance(accumulate, TensorCore):
+        steps = -(-keys // accumulate.products)
+        step_error = accumulate.products * 2.0**-accumulate.fraction_bits + 2.0**-23
+        merges = -(-keys // accumulate.chain) - 1 if accumulate.chain else 0
+        per_chain = min(steps, -(-(accumulate.chain or keys) // accumulate.products))
+        return per_chain * step_error * (1 + steps * step_error) + merges * FP32_UNIT
+    block = min(accumulate.block or keys, keys)
+    longest = block + -(-keys // block) - 1 + (not accumulate.fused)
+    return math.expm1(longest * math.log1p(accumulate.unit))
+
+
+def few_distinct(terms: Array) -> NDArray[np.bool_]:
+    """Rows (last axis, kept) whose terms repeat so few magnitudes that rounding errors repeat too
+    instead of averaging out; only the rigorous bound holds for their sums."""
+    ordered = np.sort(np.abs(terms), axis=-1)
+    changes = (np.diff(ordered, axis=-1) != 0.0).sum(axis=-1, keepdims=True)
+    few: NDArray[np.bool_] = changes + 1 < FEW_DISTINCT
+    return few
+
+
+def _pinned(operand: Array, floor: float) -> Array:
+    return np.where(operand == 0.0, 0.0, np.maximum(np.abs(operand), floor))
+
+
+def _flushed(x: Array, w: Array) -> Array:
+    """What flushing subnormal operands, products and sums to zero can take away: below 2^-126 of
+    each operand times its partner, and 2^-126 for each of K products."""
+    tiny = SMALLEST_NORMAL_FP32
+    rows, columns = np.abs(x).sum(axis=1)[:, None], np.abs(w).sum(axis=1)[None, :]
+    lost: Array = tiny * (rows + columns + x.shape[1])
+    return lost
