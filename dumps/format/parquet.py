@@ -40,7 +40,8 @@ def from_parquet(data: bytes, schema: pa.Schema) -> pa.Table:
         file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=coded)
         table = file.read(use_threads=False)
         columns = [_column(table, field) for field in schema]
-    except (OSError, pa.ArrowException, OverflowError) as error:
+    except (OSError, pa.ArrowException, LookupError, OverflowError) as error:
+        # LookupError: pyarrow looks up names of the stored Arrow schema in the Parquet one.
         raise ValueError(f"not the Parquet file that it should be: {error}") from None
     return pa.table(columns, schema=schema)
 
