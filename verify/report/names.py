@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
 ELLIPSIS = "…"
-_LAYER = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 def printable(text: str) -> str:
@@ -20,12 +18,6 @@ def quoted(text: str) -> str:
     """Token text in double quotes: leading spaces show, backslashes and quotes are escaped."""
     inner = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{printable(inner)}"'
-
-
-def find_layer(tap: str) -> int | None:
-    """The first number between dots in a tap name: its layer; None where there is none."""
-    found = _LAYER.search(tap)
-    return int(found.group()) if found else None
 
 
 def shorten(names: Iterable[str], width: int) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -13,7 +14,7 @@ from matplotlib.image import AxesImage
 from verify.bisect.result import BisectResult
 from verify.compare.result import Comparison, TapComparison
 from verify.report.numbers import plural
-from verify.report.plots.choose import compared, label_taps, strided
+from verify.report.plots.choose import compared, label_taps
 from verify.report.plots.histograms import Shares, relative_shares, ulp_shares
 from verify.report.plots.style import Plot, magnitude_map, new_figure, ulp_label
 
@@ -21,6 +22,22 @@ NAME_WIDTH = 30
 LINES_LABELLED = 36
 _FLOOR = 1e-6
 """Shares below one element in a million get the darkest colour."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """A logarithmic axis in whole columns: ``per_tick`` columns for each power of ``base``."""
+
+    name: str
+    base: int
+    per_tick: int
+    ticks: int
+    label: Callable[[int], str]
+
+
+_ULPS = _Scale("ULP distance", 2, 1, 7, lambda power: ulp_label(2.0**power))
+_RELATIVE = _Scale("relative error", 10, 4, 6, lambda power: f"$10^{{{power}}}$")
+"""Quarter decades, the bins of a comparison."""
 
 
 def draw_by_tap(result: BisectResult | Comparison) -> Plot | None:
@@ -31,8 +48,8 @@ def draw_by_tap(result: BisectResult | Comparison) -> Plot | None:
         return None
     height = 1.6 + 0.14 * max(8, min(len(taps), LINES_LABELLED))
     figure, (left, right) = new_figure(height, columns=2)
-    _panel(left, taps, ulp_shares, "ULP distance", _ulp_ticks)
-    image = _panel(right, taps, relative_shares, "relative error", _relative_ticks)
+    _panel(left, taps, ulp_shares, _ULPS)
+    image = _panel(right, taps, relative_shares, _RELATIVE)
     places, labels = label_taps([tap.tap for tap in taps], LINES_LABELLED, NAME_WIDTH)
     left.set_yticks(places, labels)
     left.set_ylabel("tap, in execution order")
@@ -50,17 +67,17 @@ def _panel(
     axes: Axes,
     taps: Sequence[TapComparison],
     shares_of: Callable[[TapComparison], Shares | None],
-    label: str,
-    ticks: Callable[[Axes, list[float], int], None],
+    scale: _Scale,
 ) -> AxesImage:
-    found = [shares_of(tap) for tap in taps]
-    bins = [dict(zip(each.edges, each.shares, strict=False)) if each else {} for each in found]
-    edges = sorted({edge for line in bins for edge, part in line.items() if part})
-    start = 1 + max(2, len(edges) // 8)  # the equal share, a gap, the bins
-    grid = np.full((len(taps), start + len(edges)), np.nan)
-    for line, (each, parts) in enumerate(zip(found, bins, strict=True)):
-        grid[line, 0] = (each.equal if each else 0.0) or np.nan
-        grid[line, start:] = [parts.get(edge) or np.nan for edge in edges]
+    lines = [_columns(shares_of(tap), scale) for tap in taps]
+    filled = sorted({column for _, bins in lines for column in bins})
+    first, last = (filled[0], filled[-1]) if filled else (0, 0)
+    start = 1 + max(2, (last - first) // 6)  # the equal share, a gap, the bins
+    grid = np.full((len(taps), start + last - first + 1), np.nan)
+    for line, (equal, bins) in enumerate(lines):
+        grid[line, 0] = equal or np.nan
+        for column, part in bins.items():
+            grid[line, start + column - first] = part
     image = axes.imshow(
         np.ma.masked_invalid(np.where(grid < _FLOOR, _FLOOR, grid)),
         aspect="auto",
@@ -69,24 +86,23 @@ def _panel(
         cmap=magnitude_map(),
     )
     axes.grid(visible=False)
-    axes.set_xlabel(label)
-    ticks(axes, edges, start)
+    axes.set_xlabel(scale.name)
+    step = max(1, -(-(last - first + 1) // (scale.ticks * scale.per_tick))) * scale.per_tick
+    shown = [c for c in range(first, last + 1) if c % step == 0]
+    axes.set_xticks(
+        [0, *(start + c - first for c in shown)],
+        ["equal", *(scale.label(c // scale.per_tick) for c in shown)],
+    )
     return image
 
 
-def _ulp_ticks(axes: Axes, edges: list[float], start: int) -> None:
-    shown = strided(list(range(len(edges))), 7)
-    _set_ticks(axes, start, shown, [ulp_label(edges[i]) for i in shown])
-
-
-def _relative_ticks(axes: Axes, edges: list[float], start: int) -> None:
-    powers = [(i, math.log10(edge)) for i, edge in enumerate(edges)]
-    # Edges are powers of ten rounded to float64, so their logarithms are whole to a few ULPs.
-    whole = [(i, round(power)) for i, power in powers if abs(power - round(power)) < 1e-9]
-    power = dict(whole)
-    shown = strided(list(power), 6)
-    _set_ticks(axes, start, shown, [f"$10^{{{power[i]}}}$" for i in shown])
-
-
-def _set_ticks(axes: Axes, start: int, places: list[int], labels: list[str]) -> None:
-    axes.set_xticks([0, *(start + i for i in places)], ["equal", *labels])
+def _columns(found: Shares | None, scale: _Scale) -> tuple[float, dict[int, float]]:
+    """The equal share, and the shares of the filled bins by their number on the common axis."""
+    if found is None:
+        return 0.0, {}
+    numbers = [round(scale.per_tick * math.log(edge, scale.base)) for edge in found.edges[:-1]]
+    bins: dict[int, float] = {}
+    for number, part in zip(numbers, found.shares, strict=True):
+        if part:
+            bins[number] = bins.get(number, 0.0) + part
+    return found.equal, bins

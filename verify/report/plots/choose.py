@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from verify.bisect.result import BisectResult
+from verify.bisect.taps import layer_of
 from verify.compare.result import Comparison, TapComparison
-from verify.report.names import find_layer, shorten
+from verify.report.names import shorten
 from verify.report.plots.style import escape_math
 
 CURVES = 6
@@ -47,7 +48,7 @@ def label_taps(taps: Sequence[str], limit: int, width: int) -> tuple[list[int], 
     short = {tap: escape_math(name) for tap, name in shorten(taps, width).items()}
     if len(taps) <= limit:
         return list(range(len(taps))), [short[tap] for tap in taps]
-    layers = [find_layer(tap) for tap in taps]
+    layers = [layer_of(tap) for tap in taps]
     starts = [
         i
         for i, layer in enumerate(layers)

@@ -17,8 +17,6 @@ from verify.report.plots.histograms import Shares, relative_shares, ulp_shares
 from verify.report.plots.style import Plot, escape_math, new_figure, series_style, ulp_label
 
 NAME_WIDTH = 34
-_BEYOND = 1e6
-"""A curve stays flat after its last bin, to the end of any axis of the other curves."""
 
 
 def draw_ulp_distribution(result: BisectResult | Comparison) -> Plot | None:
@@ -60,11 +58,11 @@ def _draw(
         return None
     figure, (left, right) = new_figure(3.5 + 0.17 * len(curves), columns=2)
     short = shorten((tap.tap for tap, _ in curves), NAME_WIDTH)
+    low, high = _span([found for _, found in curves])
     for index, (tap, found) in enumerate(curves):
         label = f"{escape_math(short[tap.tap])} ({share(found.equal, 1.0)} equal{_outside(found)})"
         _histogram(left, found, index, label)
-        _ecdf(right, found, index)
-    low, high = _span([found for _, found in curves])
+        _ecdf(right, found, index, high)
     for axes in (left, right):
         axes.set_xscale("log", base=base)
         axes.set_xlim(low, high)
@@ -98,9 +96,10 @@ def _histogram(axes: Axes, found: Shares, index: int, label: str) -> None:
     axes.stairs(heights, found.edges, label=label, baseline=None, **series_style(index))
 
 
-def _ecdf(axes: Axes, found: Shares, index: int) -> None:
+def _ecdf(axes: Axes, found: Shares, index: int, end: float) -> None:
+    """Flat from the last bin to ``end``, where the axis of all curves ends."""
     edges, sums = found.edges, found.cumulative()
-    axes.plot([*edges, edges[-1] * _BEYOND], [*sums, sums[-1]], **series_style(index))
+    axes.plot([*edges, max(edges[-1], end)], [*sums, sums[-1]], **series_style(index))
 
 
 def _outside(found: Shares) -> str:

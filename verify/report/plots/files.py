@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,15 +11,21 @@ import matplotlib
 
 from verify.bisect.result import BisectResult
 from verify.compare.result import Comparison
-from verify.errors import ArgumentError, StorageError
-from verify.report.place import prepare
+from verify.errors import ArgumentError
+from verify.report.place import prepare, write_file
 from verify.report.plots.catalogue import FORMATS, draw_plots
-from verify.report.plots.style import FAINT, INK, PAPER, Plot, styled
+from verify.report.plots.style import CYCLE, FAINT, INK, PAPER, Plot, styled
 
 DOTS_PER_INCH = 160
 # Files carry no date, so that equal results give equal files.
 _METADATA = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-_THEME = {INK: "var(--ink)", FAINT: "var(--faint)", PAPER: "none"}
+_THEME = {
+    INK: "var(--ink)",
+    FAINT: "var(--faint)",
+    PAPER: "none",
+    **{colour: f"var(--series-{i}, {colour})" for i, colour in enumerate(CYCLE, 1)},
+}
+"""Colours of a figure that the page sets for its light and dark themes."""
 
 
 def write_plots(
@@ -36,12 +41,24 @@ def write_plots(
         UsageError: the directory holds something else.
         StorageError: the disk did not take a file.
     """
-    wanted = _checked(formats)
+    wanted = checked_formats(formats)
     target = prepare(directory)
-    written: list[Path] = []
-    for plot in draw_plots(result):
-        written += [_save(plot, target / f"{plot.name}.{ending}", ending) for ending in wanted]
-    return written
+    return [path for plot in draw_plots(result) for path in save_plot(plot, target, wanted)]
+
+
+def save_plot(plot: Plot, directory: Path, formats: Iterable[str]) -> list[Path]:
+    """Write one figure in each of ``formats`` into an existing directory.
+
+    Raises:
+        StorageError: the disk did not take a file.
+    """
+    return [_save(plot, directory / f"{plot.name}.{ending}", ending) for ending in formats]
+
+
+def axes_frame(plot: Plot) -> tuple[float, float, float, float]:
+    """Left, top, width and height of the first axes as shares of a figure that was saved."""
+    box = plot.figure.axes[0].get_position()
+    return (float(box.x0), float(1 - box.y1), float(box.width), float(box.height))
 
 
 def inline_svg(plot: Plot) -> str:
@@ -58,7 +75,12 @@ def inline_svg(plot: Plot) -> str:
     return text
 
 
-def _checked(formats: Iterable[str]) -> list[str]:
+def checked_formats(formats: Iterable[str]) -> list[str]:
+    """The formats, each once.
+
+    Raises:
+        ArgumentError: a format that is not known.
+    """
     wanted = list(dict.fromkeys(formats))
     for name in wanted:
         if name not in FORMATS:
@@ -69,15 +91,9 @@ def _checked(formats: Iterable[str]) -> list[str]:
 
 
 def _save(plot: Plot, path: Path, ending: str) -> Path:
-    """Written beside its place and renamed: a killed run leaves no half a figure."""
-    partial = path.with_name(f".{path.name}.tmp")
-    try:
-        with styled(), matplotlib.rc_context({"svg.hashsalt": plot.name}):
-            plot.figure.savefig(
-                partial, format=ending, dpi=DOTS_PER_INCH, metadata=_METADATA[ending]
-            )
-        os.replace(partial, path)
-    except OSError as error:
-        partial.unlink(missing_ok=True)
-        raise StorageError("a figure cannot be written", where=path, found=error) from error
+    buffer = io.BytesIO()
+    with styled(), matplotlib.rc_context({"svg.hashsalt": plot.name}):
+        plot.figure.savefig(buffer, format=ending, dpi=DOTS_PER_INCH, metadata=_METADATA[ending])
+    plot.figure.set_layout_engine("none")  # its places are settled; solving them takes a while
+    write_file(path, buffer.getvalue())
     return path

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from rich.console import Console
 
 from verify.bisect.result import BisectResult, GrowthPoint, PositionPoint
-from verify.report.grouping import by_sequence
+from verify.report.grouping import by_sequence, by_stage, severity
 from verify.report.names import printable, shorten
 from verify.report.numbers import measure, plural, share, ulps
 from verify.report.terminal.blocks import Justify, heading, line, table
@@ -40,8 +39,11 @@ def render_growth(result: BisectResult, console: Console) -> None:
 
 
 def _render_depth(points: list[GrowthPoint], console: Console) -> None:
-    values = [point.relative_l2 for point in points]
-    line(console, f"along depth, {plural(len(points), 'tap')} in execution order", "", 1)
+    stages = by_stage(points)
+    layers = sum(stage.layer is not None for stage in stages)
+    parts = f"{plural(layers, 'layer')} and what lies around them" if layers else ""
+    line(console, f"along depth: {parts or plural(len(stages), 'tap')}, the largest in each", "", 1)
+    values = [stage.largest.relative_l2 for stage in stages]
     line(console, sparkline(values, min(console.width, 80) - 4), "", 3)
     landmarks = _landmarks(points)
     short = shorten((point.tap for _, point in landmarks), max(20, min(console.width, 80) - 48))
@@ -64,7 +66,7 @@ def _landmarks(points: list[GrowthPoint]) -> list[tuple[str, GrowthPoint]]:
     chosen: dict[int, tuple[str, GrowthPoint]] = {}
     for label, point in (
         ("first", differing[0]),
-        ("largest", max(differing, key=lambda each: _size(each.relative_l2))),
+        ("largest", max(differing, key=lambda each: severity(each.relative_l2))),
         ("last", points[-1]),
     ):
         before = chosen.get(id(point))
@@ -80,7 +82,7 @@ def _render_positions(sequence: str, points: Sequence[PositionPoint], console: C
     line(console, sparkline(values, min(console.width, 80) - 4), "", 3)
     differing = [point for point in points if point.relative_l2 != 0]
     if differing:
-        top = max(differing, key=lambda each: _size(each.relative_l2))
+        top = max(differing, key=lambda each: severity(each.relative_l2))
         line(
             console,
             f"first at position {differing[0].position} ({measure(differing[0].relative_l2)}), "
@@ -88,8 +90,3 @@ def _render_positions(sequence: str, points: Sequence[PositionPoint], console: C
             "",
             3,
         )
-
-
-def _size(value: float) -> float:
-    """NaN counts as the largest difference."""
-    return math.inf if math.isnan(value) else value

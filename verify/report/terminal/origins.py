@@ -33,6 +33,7 @@ def _render_origin(number: int, origin: Origin, console: Console) -> None:
     steps = f"step A {origin.step_a}, B {origin.step_b}"
     labelled(console, "first", steps if origin.first is None else row_text(origin.first))
     labelled(console, "inputs", _inputs(origin))
+    labelled(console, "judged", printable(origin.judged))
     labelled(console, "interval", printable(ARROW.join(origin.interval)))
     labelled(console, "size", ", ".join(f"{name} {value}" for name, value in pairs(origin.measure)))
     for name, a, b, differs in attribute_rows(origin):
