@@ -1,0 +1,406 @@
+// decode_wave: attention of one new token a sequence over a paged E4M3 cache, split over keys.
+//
+//   out[b, h, :] = v_scale * sum_j softmax_j(k_scale * scale * q[b, h, :] . k[b, j, :]) v[b, j, :],
+//   j < seq_lens[b], head h reading key head h / G, G = QUERY_HEADS / KEY_HEADS
+//
+// Shapes      q, out FP16 [B, QUERY_HEADS, 256], contiguous, 16-byte aligned; k_cache, v_cache uint8
+//             [blocks, page, KEY_HEADS, 256], any strides (multiples of 16, last one 1), page a
+//             multiple of 16; block_table int32 [B, max_blocks]; seq_lens int32 [B].
+// Partitions  the keys of a sequence in runs of one length, chosen by the sequence's own length from
+//             the table `waves` (or `partition`, if not 0); a multiple of 64 each.
+// Launch      partials: grid = (most partitions any length can need, KEY_HEADS, B); a block without
+//             work leaves at once, so one captured graph serves every length. merge: grid =
+//             (256 / kSlice, QUERY_HEADS, B).
+// Accumulate  QK^T: four tensor-core chains over 64 dimensions each, added in FP32 ascending.
+//             t = s * log2_scale, log2_scale = fp32(scale * k_scale * log2(e)): one FP32 product.
+//             PV: one chain for each 64 keys from zero, added in FP32 registers, o * alpha + block.
+// Weights     p = 2^(t - m + 12), FP32, split into two FP16 numbers (22 bits): both halves are rows
+//             of one 16-row tile, rows 0-7 high, rows 8-15 low.
+// Mass        l sums the FP32 p (unrounded mass): a lane adds its two keys of a block, then
+//             l = l * alpha + sum; the 32 lanes are added as a tree at the end of a partition.
+// Merge       partitions ascending, FP32: M = max m_i; o = sum o_i 2^(m_i - M), l likewise;
+//             out = fp16(o / l * v_scale). Length 0 gives +0.
+// Reference   verify.reference, attention in FP64; tests/gpu/test_decode_contract.py.
+#include <cuda_fp16.h>
+#include <mma.h>
+
+#include "include/build.cuh"
+#include "include/e4m3.cuh"
+#include "include/paging.cuh"
+#include "include/shapes.cuh"
+#include "include/softmax.cuh"
+#include "include/tiles.cuh"
+
+using namespace nvcuda;
+
+static_assert(shapes::head_group_admitted(QUERY_HEADS, KEY_HEADS), "see include/shapes.cuh");
+
+namespace {
+
+constexpr int kDim = shapes::kHeadDim;
+constexpr int kGroup = QUERY_HEADS / KEY_HEADS;
+constexpr int kRows = 8;  // query heads of a key head, filled up with zeros
+static_assert(kGroup <= kRows, "a group fills half of a 16-row tile");
+
+constexpr int kKeys = 64;
+constexpr int kThreads = 256, kWarps = kThreads / 32;
+constexpr int kKeyTiles = kKeys / 32, kDimParts = kWarps / kKeyTiles;  // warps = 2 x 4 for QK^T
+constexpr int kPartDim = kDim / kDimParts;
+constexpr int kWarpColumnTiles = kDim / 16 / kWarps;
+constexpr int kStride = tiles::kStride;
+constexpr int kScoreStride = kKeys + 4;
+constexpr int kWeightStride = kKeys + 8;
+constexpr int kOutStride = kDim + 4;
+
+// K and V in buffers of their own where a block may use more than 64 KiB.
+constexpr bool kSeparateV = __CUDA_ARCH__ != 750;
+
+struct Shared {
+    __half q[kRows * kStride];
+    __half k[kKeys * kStride];
+    __half v_apart[kSeparateV ? kKeys * kStride : 8];
+    float scores[kDimParts][kRows * kScoreStride];
+    __half weights[2 * kRows * kWeightStride];
+    float alpha[2 * kRows];
+
+    __device__ __half *v() { return kSeparateV ? v_apart : k; }
+    __device__ float *output() { return reinterpret_cast<float *>(k); }  // [16][kOutStride]
+};
+static_assert(2 * kRows * kOutStride * 4 <= kKeys * kStride * 2, "output() lies over k");
+
+// Partition length of a sequence: the first row whose `below` exceeds its length.
+struct Wave {
+    int below, partition;
+};
+constexpr int kWaveCount = 5;
+__device__ constexpr Wave kWaves[kWaveCount] = {
+    {12288, 64}, {49152, 256}, {98304, 512}, {196608, 896}, {0x7fffffff, 1664}};
+static_assert(kWaves[0].below < kWaves[1].below && kWaves[1].below < kWaves[2].below &&
+                  kWaves[2].below < kWaves[3].below && kWaves[3].below < kWaves[4].below,
+              "thresholds strictly increase");
+
+__device__ __forceinline__ int partition_length(int length, int partition) {
+    if (partition > 0) return partition;
+#pragma unroll
+    for (int i = 0; i < kWaveCount - 1; ++i)
+        if (length < kWaves[i].below) return kWaves[i].partition;
+    return kWaves[kWaveCount - 1].partition;
+}
+
+// Length of sequence b, or 0 with an error bit when its table could not hold it.
+__device__ __forceinline__ int live_length(const int *seq_lens, int b, long long capacity,
+                                           int *error) {
+    const int length = seq_lens[b];
+    if (length >= 0 && length <= capacity) return length;
+    if (threadIdx.x == 0) atomicOr(error, paging::kLengthOutOfRange);
+    return 0;
+}
+
+// Codes of a 64 x 256 tile on their way from the cache to shared memory: 16 lanes a row.
+struct CodeTile {
+    static constexpr int kPasses = kKeys * 16 / kThreads;
+    uint4 codes[kPasses];
+
+    // `offset[i]` is where this thread's row of pass i starts, or negative: then zeros.
+    __device__ __forceinline__ void load(const unsigned char *cache,
+                                         const long long (&offset)[kPasses]) {
+#pragma unroll
+        for (int i = 0; i < kPasses; ++i)
+            codes[i] = offset[i] < 0 ? make_uint4(0, 0, 0, 0)
+                                     : __ldcs(reinterpret_cast<const uint4 *>(
+                                           cache + offset[i] + threadIdx.x % 16 * 16));
+    }
+
+    __device__ __forceinline__ void store(__half *shared) const {
+#pragma unroll
+        for (int i = 0; i < kPasses; ++i) {
+            unsigned h[4][2];
+            e4m3::decode4(codes[i].x, h[0]);
+            e4m3::decode4(codes[i].y, h[1]);
+            e4m3::decode4(codes[i].z, h[2]);
+            e4m3::decode4(codes[i].w, h[3]);
+            const int row = threadIdx.x / 16 + i * (kThreads / 16);
+            uint4 *target =
+                reinterpret_cast<uint4 *>(shared + row * kStride + threadIdx.x % 16 * 16);
+            target[0] = make_uint4(h[0][0], h[0][1], h[1][0], h[1][1]);
+            target[1] = make_uint4(h[2][0], h[2][1], h[3][0], h[3][1]);
+        }
+    }
+};
+
+// Where the rows of the tile that starts at `key0` lie in K and V.
+struct RowFinder {
+    const int *table;
+    int page, blocks, end, key_head;
+    int *error;
+    paging::Strides k, v;
+
+    __device__ __forceinline__ void find(int key0, long long (&k_at)[CodeTile::kPasses],
+                                         long long (&v_at)[CodeTile::kPasses]) const {
+#pragma unroll
+        for (int i = 0; i < CodeTile::kPasses; ++i) {
+            const int key = key0 + threadIdx.x / 16 + i * (kThreads / 16);
+            k_at[i] = v_at[i] = -1;
+            if (key >= end) continue;
+            const int physical = __ldg(table + key / page), slot = key % page;
+            if (physical < 0 || physical >= blocks) {
+                atomicOr(error, paging::kPageOutOfRange);
+                continue;
+            }
+            k_at[i] = physical * k.block + slot * k.token + key_head * k.head;
+            v_at[i] = physical * v.block + slot * v.token + key_head * v.head;
+        }
+    }
+};
+
+using FragmentK = wmma::fragment<wmma::matrix_a, 32, 8, 16, __half, wmma::row_major>;
+using FragmentQ = wmma::fragment<wmma::matrix_b, 32, 8, 16, __half, wmma::col_major>;
+using FragmentS = wmma::fragment<wmma::accumulator, 32, 8, 16, float>;
+using FragmentP = wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major>;
+using FragmentV = wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::row_major>;
+using FragmentO = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
+
+__device__ __forceinline__ void load_queries(Shared &shared, const __half *q) {
+    for (int i = threadIdx.x; i < kRows * kDim / 8; i += kThreads) {
+        const int row = i / (kDim / 8), column = i % (kDim / 8) * 8;
+        *reinterpret_cast<uint4 *>(shared.q + row * kStride + column) =
+            row < kGroup ? *reinterpret_cast<const uint4 *>(q + row * kDim + column)
+                         : make_uint4(0, 0, 0, 0);
+    }
+}
+
+// Partial scores of 32 keys x 8 heads over 64 dimensions, stored as [part][head][key].
+__device__ __forceinline__ void compute_scores(Shared &shared) {
+    const int warp = threadIdx.x / 32, key_tile = warp % kKeyTiles, part = warp / kKeyTiles;
+    FragmentS s;
+    wmma::fill_fragment(s, 0.0f);
+#pragma unroll
+    for (int d = 0; d < kPartDim; d += 16) {
+        FragmentK k;
+        FragmentQ q;
+        wmma::load_matrix_sync(k, shared.k + key_tile * 32 * kStride + part * kPartDim + d,
+                               kStride);
+        wmma::load_matrix_sync(q, shared.q + part * kPartDim + d, kStride);
+        wmma::mma_sync(s, k, q, s);
+    }
+    wmma::store_matrix_sync(shared.scores[part] + key_tile * 32, s, kScoreStride,
+                            wmma::mem_col_major);
+}
+
+// One warp a head; a lane has two neighbouring keys. `live` keys of the tile count.
+struct HeadState {
+    float maximum, mass;
+
+    __device__ __forceinline__ void update(Shared &shared, int live, float log2_scale) {
+        const int head = threadIdx.x / 32, lane = threadIdx.x % 32, key = lane * 2;
+        float2 s = make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (int part = 0; part < kDimParts; ++part) {
+            const float2 x = *reinterpret_cast<const float2 *>(
+                shared.scores[part] + head * kScoreStride + key);
+            s.x += x.x, s.y += x.y;
+        }
+        const float tx = key < live ? s.x * log2_scale : softmax::negative_infinity();
+        const float ty = key + 1 < live ? s.y * log2_scale : softmax::negative_infinity();
+        float top = fmaxf(tx, ty);
+#pragma unroll
+        for (int mask = 16; mask > 0; mask /= 2)
+            top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
+        const float before = maximum;
+        maximum = fmaxf(maximum, top);
+        const float alpha = softmax::exp2_approx(before - maximum);
+        const float px = softmax::exp2_approx(tx - maximum + softmax::kShift);
+        const float py = softmax::exp2_approx(ty - maximum + softmax::kShift);
+        mass = fmaf(mass, alpha, px + py);
+        __half2 high, low;
+        softmax::split(px, high.x, low.x);
+        softmax::split(py, high.y, low.y);
+        *reinterpret_cast<__half2 *>(shared.weights + head * kWeightStride + key) = high;
+        *reinterpret_cast<__half2 *>(shared.weights + (kRows + head) * kWeightStride + key) = low;
+        if (lane == 0) shared.alpha[head] = shared.alpha[kRows + head] = alpha;
+    }
+};
+
+// Which rows of a 16x16 accumulator this thread holds: element i lies in row[i / 2 % 2]. Read off a
+// matrix of indices, since the layout differs between sm_70 and later chips.
+struct FragmentRows {
+    int row[2];
+
+    __device__ void discover(float *scratch) {
+        scratch[threadIdx.x] = float(threadIdx.x / 16);
+        __syncthreads();
+        FragmentO index;
+        wmma::load_matrix_sync(index, scratch, 16, wmma::mem_row_major);
+        row[0] = int(index.x[0]), row[1] = int(index.x[2]);
+        for (int i = 0; i < 8; ++i)
+            if (int(index.x[i]) != row[i / 2 % 2]) __trap();
+        __syncthreads();
+    }
+};
+static_assert(kThreads == 256, "discover() fills a 16x16 tile with one element a thread");
+
+// o = o * alpha + P V: 16 rows (8 high, 8 low) x 32 columns of this warp.
+__device__ __forceinline__ void add_block(Shared &shared, const FragmentRows &rows,
+                                          float (&o)[kWarpColumnTiles][8]) {
+    const int warp = threadIdx.x / 32;
+    const float alpha[2] = {shared.alpha[rows.row[0]], shared.alpha[rows.row[1]]};
+    FragmentP p[kKeys / 16];
+#pragma unroll
+    for (int k = 0; k < kKeys / 16; ++k)
+        wmma::load_matrix_sync(p[k], shared.weights + 16 * k, kWeightStride);
+#pragma unroll
+    for (int n = 0; n < kWarpColumnTiles; ++n) {
+        FragmentO block;
+        wmma::fill_fragment(block, 0.0f);
+#pragma unroll
+        for (int k = 0; k < kKeys / 16; ++k) {
+            FragmentV v;
+            wmma::load_matrix_sync(
+                v, shared.v() + 16 * k * kStride + (warp * kWarpColumnTiles + n) * 16, kStride);
+            wmma::mma_sync(block, p[k], v, block);
+        }
+#pragma unroll
+        for (int i = 0; i < 8; ++i) o[n][i] = fmaf(o[n][i], alpha[i / 2 % 2], block.x[i]);
+    }
+}
+
+// A partial result is 256 sums, then m, then l; partials lie as [B][QUERY_HEADS][partitions].
+constexpr int kPartial = kDim + 2;
+
+constexpr int kSlice = 32;  // output columns of a merge block
+constexpr int kMostPartitions = 256;
+
+}  // namespace
+
+VERIFY_LAUNCH(decode_wave_partials, kThreads, sizeof(Shared))
+VERIFY_LAUNCH(decode_wave_merge, kThreads, 0)
+// {FP32 elements of a partial result, output columns of a merge block, most partitions}
+extern "C" __device__ int decode_wave_sizes[3] = {kPartial, kSlice, kMostPartitions};
+// {below, partition length} of each wave
+extern "C" __device__ int decode_wave_table[2 * kWaveCount] = {
+    kWaves[0].below, kWaves[0].partition, kWaves[1].below, kWaves[1].partition,
+    kWaves[2].below, kWaves[2].partition, kWaves[3].below, kWaves[3].partition,
+    kWaves[4].below, kWaves[4].partition};
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    decode_wave_partials(const __half *__restrict__ q, const unsigned char *__restrict__ k_cache,
+                         const unsigned char *__restrict__ v_cache,
+                         const int *__restrict__ block_table, const int *__restrict__ seq_lens,
+                         float *__restrict__ partials, int *__restrict__ error, float log2_scale,
+                         int blocks, int page, int max_blocks, int table_stride, int partition,
+                         long long k_block, long long k_token, long long k_head,
+                         long long v_block, long long v_token, long long v_head) {
+    extern __shared__ __align__(128) unsigned char shared_bytes[];
+    Shared &shared = *reinterpret_cast<Shared *>(shared_bytes);
+    const int part = blockIdx.x, key_head = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32;
+    const int length = live_length(seq_lens, b, (long long)max_blocks * page, error);
+    const int step = partition_length(length, partition), start = part * step;
+    if (start >= length) return;
+    const int end = min(length, start + step);
+    if (threadIdx.x == 0 && (length + step - 1) / step > int(gridDim.x))
+        atomicOr(error, paging::kLengthOutOfRange);
+
+    const RowFinder finder = {block_table + (long long)b * table_stride,
+                              page,
+                              blocks,
+                              end,
+                              key_head,
+                              error,
+                              {k_block, k_token, k_head},
+                              {v_block, v_token, v_head}};
+    FragmentRows rows;
+    rows.discover(shared.scores[0]);
+    load_queries(shared, q + ((long long)b * QUERY_HEADS + key_head * kGroup) * kDim);
+    CodeTile k_codes, v_codes;
+    long long k_at[CodeTile::kPasses], v_at[CodeTile::kPasses];
+    finder.find(start, k_at, v_at);
+    k_codes.load(k_cache, k_at);
+    v_codes.load(v_cache, v_at);
+    HeadState state = {softmax::negative_infinity(), 0.0f};
+    float o[kWarpColumnTiles][8] = {};
+    for (int key0 = start; key0 < end; key0 += kKeys) {
+        const bool more = key0 + kKeys < end;
+        k_codes.store(shared.k);
+        if (kSeparateV) v_codes.store(shared.v());
+        __syncthreads();
+        if (more) {
+            finder.find(key0 + kKeys, k_at, v_at);
+            k_codes.load(k_cache, k_at);
+            if (kSeparateV) v_codes.load(v_cache, v_at);
+        }
+        compute_scores(shared);
+        __syncthreads();
+        if (!kSeparateV) {
+            v_codes.store(shared.v());
+            if (more) v_codes.load(v_cache, v_at);
+        }
+        state.update(shared, end - key0, log2_scale);
+        __syncthreads();
+        add_block(shared, rows, o);
+        __syncthreads();
+    }
+
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2)
+        state.mass += __shfl_xor_sync(~0u, state.mass, mask);
+    float *target = partials + ((size_t(b) * QUERY_HEADS + key_head * kGroup) * gridDim.x + part) *
+                                   kPartial;
+    const size_t head_stride = size_t(gridDim.x) * kPartial;
+    if (warp < kGroup && threadIdx.x % 32 == 0) {
+        target[warp * head_stride + kDim] = state.maximum;
+        target[warp * head_stride + kDim + 1] = state.mass;
+    }
+#pragma unroll
+    for (int n = 0; n < kWarpColumnTiles; ++n) {
+        FragmentO out;
+#pragma unroll
+        for (int i = 0; i < 8; ++i) out.x[i] = o[n][i];
+        wmma::store_matrix_sync(shared.output() + (warp * kWarpColumnTiles + n) * 16, out,
+                                kOutStride, wmma::mem_row_major);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < kGroup * kDim; i += kThreads) {
+        const int head = i / kDim, d = i % kDim;
+        target[head * head_stride + d] = shared.output()[head * kOutStride + d] +
+                                         shared.output()[(kRows + head) * kOutStride + d];
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    decode_wave_merge(const float *__restrict__ partials, const int *__restrict__ seq_lens,
+                      __half *__restrict__ out, float v_scale, int partitions, int page,
+                      int max_blocks, int partition) {
+    __shared__ float weight[kMostPartitions], mass[kMostPartitions];
+    __shared__ float values[kMostPartitions][kSlice];
+    const int slice = blockIdx.x, head = blockIdx.y, b = blockIdx.z;
+    int length = seq_lens[b];
+    if (length < 0 || length > (long long)max_blocks * page) length = 0;
+    const int step = partition_length(length, partition);
+    const int used = min(partitions, (length + step - 1) / step);
+    const float *base = partials + (size_t(b) * QUERY_HEADS + head) * partitions * kPartial;
+
+    if (threadIdx.x < used) {
+        weight[threadIdx.x] = base[size_t(threadIdx.x) * kPartial + kDim];
+        mass[threadIdx.x] = base[size_t(threadIdx.x) * kPartial + kDim + 1];
+    }
+#pragma unroll 8
+    for (int i = threadIdx.x; i < used * kSlice; i += kThreads)
+        values[i / kSlice][i % kSlice] =
+            base[size_t(i / kSlice) * kPartial + slice * kSlice + i % kSlice];
+    __syncthreads();
+    float maximum = softmax::negative_infinity();
+    for (int i = 0; i < used; ++i) maximum = fmaxf(maximum, weight[i]);
+    __syncthreads();
+    if (threadIdx.x < used) weight[threadIdx.x] = softmax::exp2_approx(weight[threadIdx.x] - maximum);
+    __syncthreads();
+    if (threadIdx.x >= kSlice) return;
+    float sum = 0.0f, total = 0.0f;
+#pragma unroll 4
+    for (int i = 0; i < used; ++i) {
+        sum = fmaf(values[i][threadIdx.x], weight[i], sum);
+        total = fmaf(mass[i], weight[i], total);
+    }
+    const float result = used > 0 ? __fmul_rn(__fdiv_rn(sum, total), v_scale) : 0.0f;
+    out[(size_t(b) * QUERY_HEADS + head) * kDim + slice * kSlice + threadIdx.x] =
+        __float2half_rn(result);
+}

@@ -1,0 +1,1 @@
+"""Causal prefill: its contract, its routes, and the call."""
