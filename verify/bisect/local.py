@@ -7,7 +7,7 @@ an operation that nothing checked keeps the verdict at UNRESOLVED.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from verify.bisect.origins import Place
 from verify.bisect.result import Verdict
 from verify.bounds import Bound
+from verify.compare.align import rows_by_pair
 from verify.compare.run import RowComparison
 from verify.dumps.format.schema import Record
 
@@ -78,6 +79,22 @@ CHECKERS: list[Checker] = []
 """Run over every tap that differs, in this order, until one answers."""
 
 
-def check(op: Op, checkers: list[Checker]) -> LocalFinding | None:
+def check_all(compared: RowComparison, checkers: Sequence[Checker]) -> list[LocalFinding]:
+    """Ask the checkers about every tap that differs, in A's execution order; empty without any."""
+    if not checkers:
+        return []
+    x = compared.alignment
+    differing = np.flatnonzero(compared.compared & (compared.measures.differing > 0))
+    places: dict[str, Place] = {}
+    for a, _, rows in rows_by_pair(x, differing):
+        tap = x.a.records[a].tap
+        places.setdefault(tap, Place(tap)).rows.append(rows)
+    answers = (
+        check(Op(compared, place, inputs_equal=False), checkers) for place in places.values()
+    )
+    return [answer for answer in answers if answer is not None]
+
+
+def check(op: Op, checkers: Sequence[Checker]) -> LocalFinding | None:
     """The first answer of the checkers."""
     return next((found for checker in checkers if (found := checker(op)) is not None), None)

@@ -136,8 +136,7 @@ def _all_layers_equal(side: str, taps: list[str]) -> Finding:
         title=f"All layers of run {side} hold the same bits",
         reasons=[
             f"{len(taps)} taps are equal in every layer, for example {taps[0]}",
-            "a capture does that when it keeps a view of a buffer that each layer overwrites, or "
-            "when a hook is bypassed",
+            "a capture does that when it keeps views of a buffer that each layer overwrites",
         ],
         taps=taps,
         settle=["record copies: `verify capture`, or verify.dumps.capture for your own loop"],

@@ -1,0 +1,156 @@
+"""The findings about everything that is not the origin of a difference: weights, tokens, taps that
+nothing checked, rows that nothing was compared with."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from verify.bisect.evidence import Evidence
+from verify.bisect.result import Finding, TokenPosition, Verdict
+from verify.bisect.tokens import TokenReport
+from verify.compare.result import Comparison, Unmatched
+from verify.compare.unmatched import OTHER_CONTEXT
+from verify.dumps.format import Dump
+
+_LISTED = 6
+
+
+def state_weights(a: Dump, b: Dump, first: list[Evidence], declared: str | None) -> list[Finding]:
+    """Weights that differ, and where their effect begins.
+
+    Args:
+        first: taps that differ though all activations before them are equal.
+        declared: the differing setting that names the cast found at the first of them.
+    """
+    x, y = a.manifest.model.weights, b.manifest.model.weights
+    changed = sorted(name for name in x.keys() & y.keys() if x[name] != y[name])
+    alone = sorted(x.keys() ^ y.keys()) if x and y else []
+    if not changed and not alone:
+        return []
+    names = [*changed, *alone]
+    reasons = [f"{', '.join(names[:_LISTED])}{', ...' if len(names) > _LISTED else ''}"]
+    if alone:
+        reasons.append(f"{len(alone)} tensors are in one model only")
+    if first:
+        reasons.append(f"the effect begins at {first[0].origin.tap}, whose other inputs are equal")
+        reasons += [cast.describe() for cast in first[0].casts[:1]]
+    if declared:
+        reasons.append(f"the settings declare it ({declared})")
+    return [
+        Finding(
+            verdict=Verdict.PRECISION if declared else Verdict.UNRESOLVED,
+            title=f"{len(names)} of {len(x.keys() | y.keys())} weights differ",
+            reasons=reasons,
+            taps=[e.origin.tap for e in first[:_LISTED]],
+            settle=["compare runs of the same weights, or name the change that is wanted"],
+        )
+    ]
+
+
+def state_tokens(report: TokenReport) -> list[Finding]:
+    """Tokens that differ although their logits do not."""
+    if not report.equal_logits:
+        return []
+    first = report.equal_logits[0]
+    tie = "; the best two logits are equal, so the order of evaluation decides" * first.tie_a
+    return [
+        Finding(
+            verdict=Verdict.POST_LOGITS,
+            title="Tokens differ although the logits that chose them are equal in every bit",
+            reasons=[
+                f"{_name(first)}: {first.chosen_a} in A, {first.chosen_b} in B{tie}",
+                "what follows the logits differs: sampling, its seed, tie rules, penalties, filters",
+            ],
+            taps=["logits", "tokens.out"],
+            support=f"{len(report.equal_logits)} positions",
+            settle=["compare the sampling settings of the two engines, and their rule for ties"],
+        )
+    ]
+
+
+def _name(token: TokenPosition) -> str:
+    return f"generated token {token.index} of {token.sequence}"
+
+
+def state_unchecked(comparison: Comparison, judged: set[str], checked: int) -> list[Finding]:
+    """Taps that differ and of which nobody knows what they add themselves.
+
+    Args:
+        judged: taps whose difference has a finding of its own.
+        checked: taps that a checker answered for.
+    """
+    differing = [tap.tap for tap in comparison.taps if tap.differing_rows]
+    left = [tap for tap in dict.fromkeys(differing) if tap not in judged]
+    if not left:
+        return []
+    return [
+        Finding(
+            verdict=Verdict.UNRESOLVED,
+            title=f"{len(left)} more taps differ and were not checked on their own",
+            reasons=[
+                "they have differing inputs; a defect of their own would be hidden behind that",
+                "not checked: no replay or reference at hand",
+            ],
+            taps=left[:_LISTED],
+            numbers={"taps that differ": len(set(differing)), "checked": checked},
+        )
+    ]
+
+
+def state_formats(comparison: Comparison, declared: dict[str, str]) -> list[Finding]:
+    """Taps recorded in another dtype whose values are all equal."""
+    taps = [t for t in comparison.taps if t.dtype_a != t.dtype_b and not t.differing_rows]
+    if not taps:
+        return []
+    setting = declared.get(taps[0].dtype_a) or declared.get(taps[0].dtype_b)
+    return [
+        Finding(
+            verdict=Verdict.PRECISION if setting else Verdict.UNRESOLVED,
+            title=f"{len(taps)} taps have another dtype and equal values",
+            reasons=[
+                f"{taps[0].tap} is {taps[0].dtype_a} in A and {taps[0].dtype_b} in B",
+                *([f"the settings declare it ({setting})"] if setting else []),
+            ],
+            taps=[tap.tap for tap in taps[:_LISTED]],
+        )
+    ]
+
+
+def state_incomplete(comparison: Comparison) -> list[Finding]:
+    """What was not compared, apart from rows of another text."""
+    lacking = [u for u in comparison.unmatched if u.reason != OTHER_CONTEXT]
+    partial = [
+        f"{side} is a partial dump: its run did not come to its end"
+        for side, complete in (("A", comparison.complete_a), ("B", comparison.complete_b))
+        if not complete
+    ]
+    if not lacking and not partial:
+        return []
+    return [
+        Finding(
+            verdict=Verdict.NOT_COMPARABLE,
+            title="Not everything could be compared",
+            reasons=[*partial, *fold_unmatched(lacking)[:_LISTED]],
+            taps=list(dict.fromkeys(u.tap for u in lacking))[:_LISTED],
+            numbers={
+                "rows compared": comparison.rows,
+                "rows without a counterpart": sum(u.rows for u in lacking),
+            },
+        )
+    ]
+
+
+def fold_unmatched(unmatched: list[Unmatched]) -> list[str]:
+    """One line for each side and reason, however many taps share it."""
+    groups: dict[tuple[str, str], list[Unmatched]] = defaultdict(list)
+    for entry in unmatched:
+        groups[entry.side, entry.reason].append(entry)
+    return [_fold(side, reason, entries) for (side, reason), entries in groups.items()]
+
+
+def _fold(side: str, reason: str, entries: list[Unmatched]) -> str:
+    taps = Counter({entry.tap: entry.rows for entry in entries})
+    where = "all taps" if "*" in taps else next(iter(taps))
+    more = f" and {len(taps) - 1} more taps" if len(taps) > 1 else ""
+    rows = f"{taps.total():,} rows of {side.upper()}"
+    return f"{rows} ({where}{more}; {entries[0].example}): {reason}"

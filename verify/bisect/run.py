@@ -1,0 +1,194 @@
+"""From two dumps to a verdict: validity, tokens, origins, growth, findings (docs/verdicts.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from verify.bisect import remainder, statements
+from verify.bisect.causal import is_causal
+from verify.bisect.confounders import declared_formats, find_confounders
+from verify.bisect.evidence import Evidence, examine
+from verify.bisect.fronts import Front, find_nonfinite_fronts
+from verify.bisect.growth import by_position, growth, heatmaps
+from verify.bisect.local import CHECKERS, Checker, LocalFinding, Op, check, check_all
+from verify.bisect.origins import Origins, Place, find_origins
+from verify.bisect.result import BisectResult, Confounder, Finding, Verdict
+from verify.bisect.size import SIZE_CHECKERS
+from verify.bisect.statements import Judged
+from verify.bisect.summary import summarise
+from verify.bisect.taps import TOKENS
+from verify.bisect.tokens import TokenReport, compare_tokens
+from verify.bisect.validity import check_capture, check_workloads
+from verify.bisect.verdict import SEVERITY, exit_code, worst
+from verify.compare.result import Comparison
+from verify.compare.run import RowComparison, compare_rows
+from verify.dumps.format import Dump
+
+_MAX_PLACES = 64
+"""Origins that are looked at word by word; the rest is counted."""
+
+
+def bisect(
+    a: Dump,
+    b: Dump,
+    *,
+    accept: Sequence[Verdict] = (),
+    fail_on_flip: bool = False,
+    command: Sequence[str] = (),
+    checkers: Sequence[Checker] = (),
+) -> BisectResult:
+    """Find where run B parts from run A, and what that is.
+
+    Args:
+        accept: verdicts that do not fail the run.
+        fail_on_flip: a flipped token fails the run even if every difference is explained.
+        command: the command line, for the report.
+        checkers: checks of single operations, asked before those that come with the package.
+
+    Raises:
+        CorruptDumpError: a dump is not what was stored.
+    """
+    confounders = find_confounders(a, b)
+    if findings := check_workloads(a, b):
+        return _not_comparable(findings, confounders, _no_comparison(a, b), command)
+    compared = compare_rows(a, b)
+    if findings := check_capture(compared):
+        return _not_comparable(findings, confounders, compared.comparison, command)
+    return _Bisect(compared, confounders, [*checkers, *CHECKERS]).run(
+        accept, fail_on_flip, list(command)
+    )
+
+
+def _no_comparison(a: Dump, b: Dump) -> Comparison:
+    return Comparison(
+        a=str(a.path), b=str(b.path), complete_a=a.complete, complete_b=b.complete, taps=[],
+        unmatched=[], padding_rows=0, rows=0, bytes_read=0, seconds=0.0,
+        notes=[*a.problems, *b.problems],
+    )  # fmt: skip
+
+
+def _not_comparable(
+    findings: list[Finding],
+    confounders: list[Confounder],
+    comparison: Comparison,
+    command: Sequence[str],
+) -> BisectResult:
+    return BisectResult(
+        verdict=Verdict.NOT_COMPARABLE,
+        summary=f"{findings[0].title}, so a difference between the runs would say nothing.",
+        findings=findings,
+        confounders=confounders,
+        first_token=None,
+        tokens=[],
+        origins=[],
+        growth=[],
+        positions=[],
+        heatmap=[],
+        comparison=comparison,
+        not_compared=remainder.fold_unmatched(comparison.unmatched),
+        exit_code=exit_code(findings, (), fails_on_flip=False),
+        command=list(command),
+    )
+
+
+@dataclass(slots=True)
+class _Begins:
+    """Everything at which a difference begins."""
+
+    proven: list[Judged]
+    open: list[Evidence]
+    by_weights: list[Evidence]
+    fronts: list[Front]
+    """Those that are no origins."""
+    found: Origins
+
+
+class _Bisect:
+    def __init__(
+        self, compared: RowComparison, confounders: list[Confounder], checkers: list[Checker]
+    ) -> None:
+        self.compared = compared
+        self.confounders = confounders
+        self.checkers = checkers
+        self.declared = declared_formats(confounders)
+        self.a, self.b = compared.alignment.a.dump, compared.alignment.b.dump
+
+    def run(
+        self, accept: Sequence[Verdict], fail_on_flip: bool, command: list[str]
+    ) -> BisectResult:
+        tokens = compare_tokens(self.compared)
+        begins = self._find()
+        findings = self._findings(begins, tokens)
+        comparison = self.compared.comparison
+        evidence = [*(j.evidence for j in begins.proven), *begins.open, *begins.by_weights]
+        origins = sorted((e.origin for e in evidence), key=lambda o: o.order)
+        flipped = tokens.first is not None
+        return BisectResult(
+            verdict=worst(findings),
+            summary=summarise(self.compared, findings, tokens, origins),
+            findings=findings,
+            confounders=self.confounders,
+            first_token=tokens.first,
+            tokens=tokens.positions,
+            origins=origins,
+            growth=growth(comparison),
+            positions=by_position(self.compared),
+            heatmap=heatmaps(self.compared),
+            comparison=comparison,
+            not_compared=[*remainder.fold_unmatched(comparison.unmatched), *tokens.notes],
+            exit_code=exit_code(findings, accept, fails_on_flip=fail_on_flip and flipped),
+            command=command,
+        )
+
+    def _find(self) -> _Begins:
+        causal = is_causal(self.compared.alignment.a) and is_causal(self.compared.alignment.b)
+        found = find_origins(self.compared, causal)
+        fronts = {f.place.tap: f for f in find_nonfinite_fronts(self.compared)}
+        proven = [self._judge(p, fronts) for p in found.proven[:_MAX_PLACES]]
+        at_origins = {judged.evidence.origin.tap for judged in proven}
+        return _Begins(
+            proven,
+            [examine(self.compared, p, proven=False) for p in found.open[:_MAX_PLACES]],
+            [examine(self.compared, p, proven=False) for p in found.by_weights[:_MAX_PLACES]],
+            [front for tap, front in fronts.items() if tap not in at_origins],
+            found,
+        )
+
+    def _judge(self, place: Place, fronts: dict[str, Front]) -> Judged:
+        evidence = examine(self.compared, place, proven=True)
+        local = self._check(place, inputs_equal=True)
+        judged = Judged(evidence, local, fronts.get(place.tap), None)
+        if judged.cast is not None:
+            judged.declared = self.declared.get(judged.cast.format)
+        return judged
+
+    def _check(self, place: Place, *, inputs_equal: bool) -> LocalFinding | None:
+        checkers = [*self.checkers, *(SIZE_CHECKERS if inputs_equal else [])]
+        return check(Op(self.compared, place, inputs_equal), checkers)
+
+    def _findings(self, begins: _Begins, tokens: TokenReport) -> list[Finding]:
+        comparison = self.compared.comparison
+        judged = {j.evidence.origin.tap for j in begins.proven}
+        others = [f for f in check_all(self.compared, self.checkers) if f.tap not in judged]
+        judged |= {found.tap for found in others}
+        by_weights = begins.by_weights
+        cast = next((c for e in by_weights[:1] for c in e.casts if c.exact), None)
+        findings = [
+            *statements.state_origins(j for j in begins.proven if not _is_token(j.evidence)),
+            *map(statements.state_local, others),
+            *map(statements.state_front, begins.fronts),
+            *map(statements.state_open, begins.open),
+            *remainder.state_weights(
+                self.a, self.b, by_weights, self.declared.get(cast.format) if cast else None
+            ),
+            *remainder.state_tokens(tokens),
+            *remainder.state_formats(comparison, self.declared),
+            *remainder.state_unchecked(comparison, judged | set(TOKENS), len(others)),
+            *remainder.state_incomplete(comparison),
+        ]
+        return sorted(findings, key=lambda f: -SEVERITY.index(f.verdict))
+
+
+def _is_token(evidence: Evidence) -> bool:
+    return evidence.origin.tap in TOKENS

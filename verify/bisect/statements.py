@@ -1,0 +1,189 @@
+"""The findings about places where a difference begins: measurements in, statements out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from verify.bisect.evidence import Evidence
+from verify.bisect.fronts import Front
+from verify.bisect.local import LocalFinding
+from verify.bisect.result import Finding, Verdict
+from verify.bisect.taps import without_layer
+from verify.forensics.casts import Cast
+
+Numbers = dict[str, float | int | str]
+
+_SHRINKS = "capture both sides with --dtype fp32: rounding shrinks by far, a defect stays"
+_NO_NAN = (
+    "rounding makes no NaN of finite numbers: something inside the operation left the range, "
+    "divided zero by zero, or read what was never written"
+)
+_TAPE = "capture B with --tape A, so that the positions after the flip compare as well"
+
+
+@dataclass(slots=True)
+class Judged:
+    """A place with everything that was found out about it."""
+
+    evidence: Evidence
+    local: LocalFinding | None
+    front: Front | None
+    declared: str | None
+    """The differing setting that names the format of the cast."""
+
+    @property
+    def cast(self) -> Cast | None:
+        """The cast that explains every element, if there is one."""
+        return next((cast for cast in self.evidence.casts if cast.exact), None)
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.local is not None and self.local.verdict is Verdict.DEFECT and self.cast is None:
+            return Verdict.DEFECT
+        if self.front is not None and self.front.overflows:
+            return Verdict.OVERFLOW
+        if self.local is not None and self.local.verdict is Verdict.ROUNDING:
+            return Verdict.ROUNDING
+        if self.cast is not None and self.declared is not None:
+            return Verdict.PRECISION
+        return Verdict.UNRESOLVED
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """Places with equal keys make one finding."""
+        if self.cast is not None:
+            return (self.verdict, self.cast.format, self.cast.rounded)
+        return (self.verdict, without_layer(self.evidence.origin.tap))
+
+
+def state_origins(places: Iterable[Judged]) -> list[Finding]:
+    """One finding for each kind of origin; taps that differ in the layer alone go together."""
+    groups: dict[tuple[str, ...], list[Judged]] = {}
+    for place in places:
+        groups.setdefault(place.group, []).append(place)
+    return [_state(group) for group in groups.values()]
+
+
+def _state(group: list[Judged]) -> Finding:
+    first = group[0]
+    origin = first.evidence.origin
+    taps = [place.evidence.origin.tap for place in group]
+    numbers: Numbers = {k: v for k, v in origin.measure.items() if v is not None}
+    title, reasons, settle = _words(first, taps)
+    if first.local is not None and first.verdict in (Verdict.DEFECT, Verdict.ROUNDING):
+        numbers |= {
+            "|b - a|": first.local.error,
+            "bound": first.local.bound.value,
+            "bound used": first.local.used,
+        }
+    return Finding(
+        verdict=first.verdict,
+        title=title,
+        reasons=[*reasons, *_attributes(first), f"{taps[0]}: {origin.judged}"],
+        taps=taps,
+        support=first.evidence.support,
+        numbers=numbers,
+        settle=settle,
+    )
+
+
+def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
+    """Title, reasons and next steps."""
+    named = _list(taps)
+    if first.verdict is Verdict.DEFECT and first.local is not None:
+        return (
+            f"{named}: the difference is larger than rounding can make it",
+            [first.local.reason, f"bound: {first.local.bound.why}"],
+            ["compare either side with a reference of the operation on the recorded inputs"],
+        )
+    if first.front is not None:
+        return _front_words(first.front, named)
+    if first.verdict is Verdict.ROUNDING and first.local is not None:
+        return f"{named}: within its rounding budget", [first.local.reason], []
+    cast = first.cast
+    if cast is not None and first.declared is not None:
+        other = "A" if cast.rounded == "B" else "B"
+        title = f"{cast.rounded} holds {named} of {other} rounded to {cast.format}"
+        return title, [cast.describe(), f"the settings declare it ({first.declared})"], [_TAPE]
+    if cast is not None:
+        return (
+            f"{named}: a cast to {cast.format} that no setting declares",
+            [cast.describe(), "no differing setting names this format"],
+            ["say in the settings of the capture what is cast, or remove the cast"],
+        )
+    why = "nothing has measured yet whether that is rounding: no replay or reference at hand"
+    return f"{named} differs on equal inputs", [why, *_closest(first)], [_SHRINKS]
+
+
+def _closest(place: Judged) -> list[str]:
+    return [cast.describe() for cast in place.evidence.casts[:1]]
+
+
+def _attributes(place: Judged) -> list[str]:
+    """Scalars that the operation read and that differ."""
+    a, b = place.evidence.origin.attributes_a, place.evidence.origin.attributes_b
+    return [
+        f"{name} is {a.get(name)} in A and {b.get(name)} in B"
+        for name in sorted(a.keys() | b.keys())
+        if a.get(name) != b.get(name)
+    ]
+
+
+def state_front(front: Front) -> Finding:
+    """A front at a tap that inherits other differences, so that it is no origin."""
+    title, reasons, settle = _front_words(front, front.place.tap)
+    return Finding(
+        verdict=Verdict.OVERFLOW if front.overflows else Verdict.UNRESOLVED,
+        title=title,
+        reasons=[*reasons, "its inputs differ too, but are finite on both sides"],
+        taps=[front.place.tap],
+        numbers={"rows": len(front.place.at)},
+        settle=settle,
+    )
+
+
+def _front_words(front: Front, named: str) -> tuple[str, list[str], list[str]]:
+    what = f"{front.describe()}; everything that these rows read is finite or equal"
+    if front.overflows:
+        return (
+            f"{named}: values leave the range of their format here first",
+            [what, f"the other side is as large as {front.largest:.6g} there"],
+            ["look for the scale that differs, or store this tap in a wider format"],
+        )
+    return (
+        f"{named}: NaN appears here first",
+        [what, _NO_NAN],
+        ["record the taps inside this operation"],
+    )
+
+
+def state_local(found: LocalFinding) -> Finding:
+    """What a checker says about a tap whose inputs differ as well."""
+    within = found.verdict is Verdict.ROUNDING
+    return Finding(
+        verdict=found.verdict,
+        title=f"{found.tap}: what it adds itself is {'within' if within else 'beyond'} its budget",
+        reasons=[found.reason, f"bound: {found.bound.why}"],
+        taps=[found.tap],
+        numbers={"error": found.error, "bound": found.bound.value, "bound used": found.used},
+    )
+
+
+def state_open(place: Evidence) -> Finding:
+    """A difference behind inputs that were not recorded."""
+    return Finding(
+        verdict=Verdict.UNRESOLVED,
+        title=f"First observed at {place.origin.tap}; what it was computed from is not all recorded",
+        reasons=[place.origin.judged, "nothing before it in A's execution order differs"],
+        taps=[place.origin.tap],
+        support=place.support,
+        numbers={k: v for k, v in place.origin.measure.items() if v is not None},
+        settle=["record more taps before it (--taps), with edges traced"],
+    )
+
+
+def _list(names: list[str]) -> str:
+    if len(names) > 3:
+        return f"{names[0]} and {len(names) - 1} more taps"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))

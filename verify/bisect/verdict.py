@@ -1,0 +1,58 @@
+"""From findings to the verdict and the exit code: the table of docs/verdicts.md and
+docs/exit-codes.md."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from verify.bisect.result import Finding, Verdict
+from verify.errors import ArgumentError
+
+EXIT_SAME, EXIT_DIFFERENT, EXIT_TROUBLE, EXIT_INCOMPLETE = 0, 1, 2, 3
+EXIT_CANNOT_TEST = 125
+"""What `git bisect run` takes as "skip this commit"."""
+
+SEVERITY = list(Verdict)
+"""From harmless to worst, in the order of the enumeration."""
+
+_HARMLESS = (Verdict.IDENTICAL, Verdict.ROUNDING)
+
+
+def worst(findings: list[Finding]) -> Verdict:
+    """The verdict of a run: that of its worst finding; IDENTICAL without any."""
+    return max((f.verdict for f in findings), key=SEVERITY.index, default=Verdict.IDENTICAL)
+
+
+def exit_code(findings: list[Finding], accept: Collection[Verdict], *, fails_on_flip: bool) -> int:
+    """0 same or explained, 1 different, 3 not compared in full.
+
+    Args:
+        accept: verdicts that count as explained.
+        fails_on_flip: a token flipped and the caller wants that to fail.
+    """
+    open_ = [f.verdict for f in findings if f.verdict not in (*_HARMLESS, *accept)]
+    if fails_on_flip or any(v is not Verdict.NOT_COMPARABLE for v in open_):
+        return EXIT_DIFFERENT
+    return EXIT_INCOMPLETE if open_ else EXIT_SAME
+
+
+def parse_accept(names: Collection[str]) -> list[Verdict]:
+    """Verdicts by name, of those that may be accepted.
+
+    Raises:
+        ArgumentError: no such verdict, or one that says that nothing was compared.
+    """
+    allowed = [v for v in Verdict if v not in (Verdict.IDENTICAL, Verdict.NOT_COMPARABLE)]
+    found: list[Verdict] = []
+    for name in names:
+        verdict = next((v for v in allowed if v.value == name.strip().upper()), None)
+        if verdict is None:
+            raise ArgumentError(
+                "this verdict cannot be accepted",
+                where="--accept",
+                found=name,
+                allowed=", ".join(allowed),
+                hint="docs/verdicts.md says what each verdict means",
+            )
+        found.append(verdict)
+    return found
