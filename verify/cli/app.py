@@ -22,7 +22,10 @@ from verify.errors import VerifyError
 EXIT_TROUBLE = 2
 EXIT_INTERRUPTED = 130
 
-COMMANDS: tuple[tuple[str, str, str], ...] = (("capture", "verify.cli.capture", "capture"),)
+COMMANDS: tuple[tuple[str, str, str], ...] = (
+    ("capture", "verify.cli.capture", "capture"),
+    ("inspect", "verify.cli.inspect", "inspect"),
+)
 """Name of the command, module, function."""
 
 app = typer.Typer(

@@ -23,10 +23,10 @@ _INTEGERS = range(-(2**63), 2**64)
 Result = TypeVar("Result", BisectResult, Comparison)
 
 
-def to_json(result: BisectResult | Comparison) -> bytes:
+def to_json(result: msgspec.Struct) -> bytes:
     """The whole result as indented UTF-8 JSON with a final line break."""
-    plain = msgspec.to_builtins(result, enc_hook=_to_plain)
-    encoded = msgspec.json.encode(_finite(plain), order="deterministic")
+    plain = msgspec.to_builtins(result, order="deterministic", enc_hook=_to_plain)
+    encoded = msgspec.json.encode(_finite(plain))
     return msgspec.json.format(encoded, indent=1) + b"\n"
 
 
