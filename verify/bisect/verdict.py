@@ -6,11 +6,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from verify.bisect.result import Finding, Verdict
+from verify.compare import exit_codes
 from verify.errors import ArgumentError
-
-EXIT_SAME, EXIT_DIFFERENT, EXIT_TROUBLE, EXIT_INCOMPLETE = 0, 1, 2, 3
-EXIT_CANNOT_TEST = 125
-"""What `git bisect run` takes as "skip this commit"."""
 
 SEVERITY = list(Verdict)
 """From harmless to worst, in the order of the enumeration."""
@@ -32,8 +29,8 @@ def exit_code(findings: list[Finding], accept: Collection[Verdict], *, fails_on_
     """
     open_ = [f.verdict for f in findings if f.verdict not in (*_HARMLESS, *accept)]
     if fails_on_flip or any(v is not Verdict.NOT_COMPARABLE for v in open_):
-        return EXIT_DIFFERENT
-    return EXIT_INCOMPLETE if open_ else EXIT_SAME
+        return exit_codes.DIFFERENT
+    return exit_codes.INCOMPLETE if open_ else exit_codes.SAME
 
 
 def parse_accept(names: Collection[str]) -> list[Verdict]:

@@ -24,6 +24,8 @@ EXIT_INTERRUPTED = 130
 
 COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("capture", "verify.cli.capture", "capture"),
+    ("compare", "verify.cli.compare", "compare"),
+    ("bisect", "verify.cli.bisect", "bisect"),
     ("inspect", "verify.cli.inspect", "inspect"),
 )
 """Name of the command, module, function."""

@@ -1,0 +1,40 @@
+"""`verify compare`: every tap of two dumps, row by row."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(help="Run A.", metavar="A", show_default=False)],
+    b: Annotated[Path, typer.Argument(help="Run B.", metavar="B", show_default=False)],
+    tap: Annotated[
+        list[str] | None, typer.Option("--tap", help="Glob on tap names, repeatable.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="List equal taps one by one.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
+) -> None:
+    """Compare two dumps tap by tap: bits, largest difference, relative L2, ULPs, first row.
+
+    Exit code 0: all equal; 1: something differs; 3: nothing differs, but something was not
+    compared; 2: a dump cannot be read.
+    """
+    from verify.compare import exit_codes
+    from verify.compare.run import compare as compare_dumps
+    from verify.dumps.format import open_dump
+
+    result = compare_dumps(open_dump(a), open_dump(b), tuple(tap or ()))
+    if json:
+        from verify.report.json import to_json
+
+        sys.stdout.buffer.write(to_json(result))
+    else:
+        from verify.report.terminal import render_comparison
+
+        render_comparison(result, Console(), every=every)
+    raise typer.Exit(exit_codes.of_comparison(result))
