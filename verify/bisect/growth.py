@@ -11,6 +11,7 @@ from verify.bisect.result import GrowthPoint, Heatmap, PositionPoint
 from verify.bisect.taps import LOGITS, is_residual, layer_of
 from verify.compare.result import Comparison
 from verify.compare.run import RowComparison
+from verify.formats import get_format
 
 MAX_TAPS = 64
 MAX_POSITIONS = 4096
@@ -18,7 +19,7 @@ MAX_SEQUENCES = 8
 
 
 def growth(comparison: Comparison) -> list[GrowthPoint]:
-    """One point a tap, in execution order."""
+    """One point for each tap of floating-point numbers, in execution order."""
     return [
         GrowthPoint(
             tap=tap.tap,
@@ -29,6 +30,7 @@ def growth(comparison: Comparison) -> list[GrowthPoint]:
             differing_share=tap.differing_elements / tap.elements if tap.elements else 0.0,
         )
         for tap in comparison.taps
+        if get_format(tap.dtype_a).kind == "float"
     ]
 
 
@@ -36,7 +38,7 @@ def stream_taps(comparison: Comparison) -> list[str]:
     """The taps of the residual stream, in execution order; without any, all float taps."""
     taps = [tap.tap for tap in comparison.taps if is_residual(tap.tap)]
     if not taps:
-        taps = [t.tap for t in comparison.taps if "float" in t.dtype_a and t.tap != LOGITS]
+        taps = [point.tap for point in growth(comparison) if point.tap != LOGITS]
     step = -(-len(taps) // MAX_TAPS)
     return taps[::-1][:: max(1, step)][::-1]  # the last one, the end of the stream, stays
 

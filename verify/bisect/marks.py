@@ -37,13 +37,17 @@ class Marks:
         return found
 
     def inputs(self, number: int) -> list[int]:
-        """Places of the input records of a record."""
+        """Places of the input records of a record. A key record is often made from the one before
+        it of the same tap (the cache); that one holds the carried rows, and gave no new one."""
         record = self.index.records[number]
-        return [
+        places = [
             self._places[record.rank, source.seq]
             for source in record.inputs
             if source.kind == "record" and source.seq is not None
         ]
+        if is_keyed(record):
+            places = [place for place in places if self.index.records[place].tap != record.tap]
+        return places
 
     def first_reached(self, limits: Limits, sequences: NDArray[np.int32]) -> NDArray[np.int64]:
         """For rows of these sequences the position from which they may have read a marked row."""

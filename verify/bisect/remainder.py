@@ -9,7 +9,6 @@ from verify.bisect.evidence import Evidence
 from verify.bisect.result import Finding, TokenPosition, Verdict
 from verify.bisect.tokens import TokenReport
 from verify.compare.result import Comparison, Unmatched
-from verify.compare.unmatched import OTHER_CONTEXT
 from verify.dumps.format import Dump
 
 _LISTED = 6
@@ -118,7 +117,7 @@ def state_formats(comparison: Comparison, declared: dict[str, str]) -> list[Find
 
 def state_incomplete(comparison: Comparison) -> list[Finding]:
     """What was not compared, apart from rows of another text."""
-    lacking = [u for u in comparison.unmatched if u.reason != OTHER_CONTEXT]
+    lacking = comparison.unmatched
     partial = [
         f"{side} is a partial dump: its run did not come to its end"
         for side, complete in (("A", comparison.complete_a), ("B", comparison.complete_b))
@@ -150,7 +149,7 @@ def fold_unmatched(unmatched: list[Unmatched]) -> list[str]:
 
 def _fold(side: str, reason: str, entries: list[Unmatched]) -> str:
     taps = Counter({entry.tap: entry.rows for entry in entries})
-    where = "all taps" if "*" in taps else next(iter(taps))
+    where = next(iter(taps))
     more = f" and {len(taps) - 1} more taps" if len(taps) > 1 else ""
     rows = f"{taps.total():,} rows of {side.upper()}"
     return f"{rows} ({where}{more}; {entries[0].example}): {reason}"

@@ -86,7 +86,7 @@ def _not_comparable(
         positions=[],
         heatmap=[],
         comparison=comparison,
-        not_compared=remainder.fold_unmatched(comparison.unmatched),
+        not_compared=[],
         exit_code=exit_code(findings, (), fails_on_flip=False),
         command=list(command),
     )
@@ -136,7 +136,7 @@ class _Bisect:
             positions=by_position(self.compared),
             heatmap=heatmaps(self.compared),
             comparison=comparison,
-            not_compared=[*remainder.fold_unmatched(comparison.unmatched), *tokens.notes],
+            not_compared=[*comparison.notes, *tokens.notes],
             exit_code=exit_code(findings, accept, fails_on_flip=fail_on_flip and flipped),
             command=command,
         )
@@ -158,10 +158,8 @@ class _Bisect:
     def _judge(self, place: Place, fronts: dict[str, Front]) -> Judged:
         evidence = examine(self.compared, place, proven=True)
         local = self._check(place, inputs_equal=True)
-        judged = Judged(evidence, local, fronts.get(place.tap), None)
-        if judged.cast is not None:
-            judged.declared = self.declared.get(judged.cast.format)
-        return judged
+        cast, setting = statements.declared_cast(evidence.casts, self.declared)
+        return Judged(evidence, local, fronts.get(place.tap), cast, setting)
 
     def _check(self, place: Place, *, inputs_equal: bool) -> LocalFinding | None:
         checkers = [*self.checkers, *(SIZE_CHECKERS if inputs_equal else [])]
@@ -173,14 +171,14 @@ class _Bisect:
         others = [f for f in check_all(self.compared, self.checkers) if f.tap not in judged]
         judged |= {found.tap for found in others}
         by_weights = begins.by_weights
-        cast = next((c for e in by_weights[:1] for c in e.casts if c.exact), None)
+        casts = [cast for evidence in by_weights[:1] for cast in evidence.casts]
         findings = [
             *statements.state_origins(j for j in begins.proven if not _is_token(j.evidence)),
             *map(statements.state_local, others),
             *map(statements.state_front, begins.fronts),
             *map(statements.state_open, begins.open),
             *remainder.state_weights(
-                self.a, self.b, by_weights, self.declared.get(cast.format) if cast else None
+                self.a, self.b, by_weights, statements.declared_cast(casts, self.declared)[1]
             ),
             *remainder.state_tokens(tokens),
             *remainder.state_formats(comparison, self.declared),

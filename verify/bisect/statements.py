@@ -29,13 +29,10 @@ class Judged:
     evidence: Evidence
     local: LocalFinding | None
     front: Front | None
+    cast: Cast | None
+    """The cast that explains every element, if there is one."""
     declared: str | None
     """The differing setting that names the format of the cast."""
-
-    @property
-    def cast(self) -> Cast | None:
-        """The cast that explains every element, if there is one."""
-        return next((cast for cast in self.evidence.casts if cast.exact), None)
 
     @property
     def verdict(self) -> Verdict:
@@ -55,6 +52,17 @@ class Judged:
         if self.cast is not None:
             return (self.verdict, self.cast.format, self.cast.rounded)
         return (self.verdict, without_layer(self.evidence.origin.tap))
+
+
+def declared_cast(
+    casts: Iterable[Cast], declared: dict[str, str]
+) -> tuple[Cast | None, str | None]:
+    """The exact cast whose format a differing setting names, and that setting; else any exact one."""
+    exact = [cast for cast in casts if cast.exact]
+    named = next((cast for cast in exact if cast.format in declared), None)
+    if named is not None:
+        return named, declared[named.format]
+    return (exact[0] if exact else None), None
 
 
 def state_origins(places: Iterable[Judged]) -> list[Finding]:
@@ -113,7 +121,8 @@ def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
             ["say in the settings of the capture what is cast, or remove the cast"],
         )
     why = "nothing has measured yet whether that is rounding: no replay or reference at hand"
-    return f"{named} differs on equal inputs", [why, *_closest(first)], [_SHRINKS]
+    verb = "differs" if len(taps) == 1 else "differ"
+    return f"{named} {verb} on equal inputs", [why, *_closest(first)], [_SHRINKS]
 
 
 def _closest(place: Judged) -> list[str]:

@@ -20,7 +20,8 @@ def of_comparison(comparison: Comparison) -> int:
     if not all(tap.equal for tap in comparison.taps):
         return DIFFERENT
     complete = comparison.complete_a and comparison.complete_b
-    if comparison.unmatched or not complete or not comparison.rows:
+    alone = comparison.unmatched or comparison.other_context_rows
+    if alone or not complete or not comparison.rows:
         return INCOMPLETE
     return SAME
 

@@ -99,6 +99,8 @@ class Comparison(msgspec.Struct, kw_only=True):
     taps: list[TapComparison]
     unmatched: list[Unmatched]
     padding_rows: int
+    other_context_rows: int = 0
+    """Matched rows whose texts differ, because a token before them does: not compared."""
     rows: int
     bytes_read: int
     seconds: float

@@ -63,7 +63,8 @@ def _compare(a: Dump, b: Dump, taps: Sequence[str], keep_rows: bool) -> RowCompa
     parted = divergence(alignment)
     apart = other_context(alignment, parted)
     lacking = incomparable_rows(alignment)
-    compared = ~apart & (lacking.code == 0) & chosen[0][alignment.a.record[alignment.rows_a]]
+    wanted = chosen[0][alignment.a.record[alignment.rows_a]]
+    compared, other = wanted & ~apart & (lacking.code == 0), wanted & apart
     measures = RowMeasures.zeros(len(compared) if keep_rows else 0)
     groups = [
         TapMeasure(alignment, at, measures if keep_rows else None)
@@ -80,10 +81,11 @@ def _compare(a: Dump, b: Dump, taps: Sequence[str], keep_rows: bool) -> RowCompa
         taps=sorted(results, key=lambda tap: tap.order),
         unmatched=list_unmatched(alignment, lacking, apart, chosen),
         padding_rows=sum(int((i.sequence == PADDING).sum()) for i in (alignment.a, alignment.b)),
+        other_context_rows=int(other.sum()),
         rows=sum(tap.rows for tap in results),
         bytes_read=sum(group.bytes_read for group in groups),
         seconds=time.perf_counter() - began,
-        notes=_notes(a, b, parted),
+        notes=[*_problems(a, b), *context_notes(parted, int(other.sum()))],
     )
     return RowComparison(comparison, alignment, compared, apart, measures, parted)
 
@@ -115,11 +117,19 @@ def _verify_rest(dump: Dump) -> None:
             dump.verify_tensor(record)
 
 
-def _notes(a: Dump, b: Dump, parted: dict[str, int]) -> list[str]:
-    notes = [f"{side}: {text}" for side, dump in (("A", a), ("B", b)) for text in dump.problems]
-    for sequence, position in parted.items():
-        notes.append(
-            f"{sequence or 'the run'}: the tokens part at position {position}; rows from there on "
-            "belong to different texts and are not compared"
-        )
-    return notes
+def _problems(a: Dump, b: Dump) -> list[str]:
+    return [f"{side}: {text}" for side, dump in (("A", a), ("B", b)) for text in dump.problems]
+
+
+def context_notes(parted: dict[str, int], rows: int) -> list[str]:
+    """What is set apart because the texts differ.
+
+    Args:
+        parted: sequence -> first position at which the runs were given another token.
+        rows: matched rows from there on.
+    """
+    if not rows:
+        return []
+    where = [f"{sequence or 'the run'} from position {at} on" for sequence, at in parted.items()]
+    shown = ", ".join(where[:4]) + (f" and {len(where) - 4} more" if len(where) > 4 else "")
+    return [f"{rows:,} rows of {shown}: the tokens differ there, so these are rows of other texts"]

@@ -15,9 +15,6 @@ from verify.compare.result import Unmatched
 from verify.dumps.format.schema import Record
 
 Side = Literal["a", "b"]
-OTHER_CONTEXT = "the tokens up to there differ between the runs, so it is another text"
-EVERY_TAP = "*"
-
 _Found = dict[tuple[Side, str, str], tuple[int, str]]  # (side, tap, reason) -> rows, example
 
 
@@ -62,11 +59,11 @@ def list_unmatched(
     apart: NDArray[np.bool_],
     chosen: tuple[NDArray[np.bool_], NDArray[np.bool_]],
 ) -> list[Unmatched]:
-    """Everything that was not compared, by side, tap and reason.
+    """Rows without a counterpart that they can be compared with, by side, tap and reason.
 
     Args:
         lacking: as :func:`incomparable_rows`.
-        apart: matched rows of another context.
+        apart: matched rows of another context, which are accounted for elsewhere.
         chosen: for each record of A and of B whether its tap was asked for.
     """
     found: _Found = {}
@@ -80,7 +77,6 @@ def list_unmatched(
         if code:
             some = np.flatnonzero(wanted & ~apart & (lacking.code == code))
             _add_matched(found, alignment, some, reason)
-    _add_matched(found, alignment, np.flatnonzero(wanted & apart), OTHER_CONTEXT, EVERY_TAP)
     return [
         Unmatched(side=side, tap=tap, rows=rows, example=example, reason=reason)
         for (side, tap, reason), (rows, example) in found.items()
@@ -104,10 +100,9 @@ def _add_matched(
     alignment: Alignment,
     at: NDArray[np.int64],
     reason: str,
-    tap: str | None = None,
 ) -> None:
-    _add(found, "a", alignment.a, alignment.rows_a[at], reason, tap)
-    _add(found, "b", alignment.b, alignment.rows_b[at], reason, tap)
+    _add(found, "a", alignment.a, alignment.rows_a[at], reason)
+    _add(found, "b", alignment.b, alignment.rows_b[at], reason)
 
 
 def _add_alone(
@@ -160,11 +155,10 @@ def _add(
     index: RowIndex,
     entries: NDArray[np.int64],
     reason: str,
-    tap: str | None = None,
 ) -> None:
-    """Count rows under (side, tap, reason); ``tap`` stands for all taps where it is given."""
+    """Count rows under (side, tap, reason)."""
     records, first, counts = np.unique(index.record[entries], return_index=True, return_counts=True)
     for record, at, count in zip(records, first, counts, strict=True):
-        key = (side, tap or index.records[record].tap, reason)
+        key = (side, index.records[record].tap, reason)
         before, shown = found.get(key, (0, index.name(int(entries[at]))))
         found[key] = (before + int(count), shown)

@@ -14,7 +14,13 @@ _LISTED = 8
 """So many numbers are listed one by one; more are counted."""
 
 _TOKEN_AXES = ("b", "t", "s")
-_AXIS_NAMES = {"h": ("head", "heads"), "d": ("channel", "channels"), "v": ("token id", "token ids")}
+_CHANNEL = ("channel", "channels")
+_AXIS_NAMES = {
+    "h": ("head", "heads"),
+    "c": _CHANNEL,
+    "d": _CHANNEL,
+    "v": ("token id", "token ids"),
+}
 
 
 def describe_numbers(one: str, many: str, touched: NDArray[np.int64], size: Sequence[int]) -> str:
