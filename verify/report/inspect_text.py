@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -22,11 +24,10 @@ _TAP_COLUMNS: tuple[tuple[str, Justify], ...] = (
     ("dtype", "left"),
     ("shape", "left"),
     ("rows", "right"),
-    ("kept", "left"),
     ("words", "right"),
 )
-WIDE = 100
-"""Console width from which tap names need less room than they take."""
+NAME_WIDTH, OTHER_COLUMNS = 31, 51
+"""Characters of a tap's name, at least, and of what stands beside it."""
 
 
 def render_overview(view: Overview, console: Console) -> None:
@@ -38,12 +39,23 @@ def render_overview(view: Overview, console: Console) -> None:
     labelled(console, "model", printable(model))
     labelled(console, "run", printable(view.run_id))
     labelled(console, "size", _size_text(view))
-    settings = ", ".join(f"{key} {anything(value)}" for key, value in view.settings.items())
+    settings = ", ".join(f"{key} {value}" for key, value in _flat(view.settings))
     labelled(console, "settings", printable(settings))
     labelled(console, "command", printable(" ".join(view.command)))
     _render_sequences(view.sequences, console)
     _render_steps(view, console)
     _render_taps(view.taps, console)
+
+
+def _flat(table_: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Entries of nested tables, with dotted names; lists as words."""
+    for key, value in table_.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        elif isinstance(value, list):
+            yield prefix + key, " ".join(map(anything, value)) or "none"
+        else:
+            yield prefix + key, anything(value)
 
 
 def _size_text(view: Overview) -> str:
@@ -94,50 +106,71 @@ def _render_taps(taps: list[TapView], console: Console) -> None:
         line(console, "None.", "", 1)
         return
     names = [name for name, _ in groups]
-    short = shorten(names, 34 if console.width < WIDE else console.width - 54)
-    rows = [(short[name], *_tap_cells(members)) for name, members in groups]
+    short = _short_names(names, max(NAME_WIDTH, console.width - OTHER_COLUMNS))
+    rows = [
+        (f"{short[name]}{_times(members)}", *map(printable, _tap_cells(members)))
+        for name, members in groups
+    ]
     table(console, _TAP_COLUMNS, rows)
     if len(groups) < len(taps):
-        line(console, "* stands for every layer, ×n for n taps of that kind, rows for each", "", 1)
+        line(
+            console,
+            "* stands for any layer, ×n for n of them: rows of each, words of all together",
+            "",
+            1,
+        )
 
 
 def group_layers(taps: list[TapView]) -> list[tuple[str, list[TapView]]]:
-    """Taps that differ in the layer number alone and agree in everything else, put together."""
+    """Taps that differ in the layer number alone and agree in everything else, put together under
+    their name with ``*`` for the number."""
     groups: dict[tuple[str, bytes], list[TapView]] = {}
     for tap in taps:
-        pattern = ".".join("*" if part.isdigit() else part for part in _stem(tap.tap))
-        rest = msgspec.structs.replace(tap, tap="")
-        groups.setdefault((pattern, msgspec.json.encode(rest)), []).append(tap)
-    named = []
-    for (pattern, _), members in groups.items():
-        alone = len(members) == 1
-        name = members[0].tap if alone else f"{pattern}{_port(members[0].tap)} ×{len(members)}"
-        named.append((name, members))
-    return named
+        stem, port = _split_port(tap.tap)
+        pattern = ".".join("*" if part.isdigit() else part for part in stem.split("."))
+        alike = msgspec.json.encode(msgspec.structs.replace(tap, tap=""))
+        groups.setdefault((pattern + port, alike), []).append(tap)
+    return [
+        (pattern if len(members) > 1 else members[0].tap, members)
+        for (pattern, _), members in groups.items()
+    ]
 
 
-def _stem(tap: str) -> list[str]:
-    """Path of a tap without its port, whose number is no layer."""
-    return tap.removesuffix(_port(tap)).split(".")
+def _times(members: list[TapView]) -> str:
+    return f" ×{len(members)}" if len(members) > 1 else ""
 
 
-def _port(tap: str) -> str:
-    """``.out``, ``.out.1``, ``.in.0``; empty where there is none."""
+def _split_port(tap: str) -> tuple[str, str]:
+    """A tap without and with only its port (``.out``, ``.out.1``, ``.in.0``), whose number is no
+    layer."""
     parts = tap.split(".")
-    for length in (1, 2):
+    for length in (2, 1):
         if len(parts) > length and parts[-length] in ("in", "out"):
-            return "." + ".".join(parts[-length:])
-    return ""
+            port = "." + ".".join(parts[-length:])
+            return tap.removesuffix(port), port
+    return tap, ""
+
+
+def _short_names(names: list[str], width: int) -> dict[str, str]:
+    """Long names without what stands before the layer, unless that makes two of them equal."""
+    patterns = {name: f"…{name[name.index('*') :]}" for name in names if "*" in name}
+    times = Counter(patterns.values())
+    plain = [name for name in names if name not in patterns]
+    short = {
+        name: text if len(name) > width and times[text] == 1 else name
+        for name, text in patterns.items()
+    }
+    return {**shorten(plain, width + len(" ×30")), **{n: printable(t) for n, t in short.items()}}
 
 
 def _tap_cells(members: list[TapView]) -> tuple[str, ...]:
     tap = members[0]
+    stored = sum(each.word_bytes for each in members)
     return (
         ", ".join(tap.dtypes),
         shape_text(tap.axes, tap.shapes),
         count(tap.rows),
-        ", ".join(tap.kept),
-        size(sum(each.word_bytes for each in members)),
+        size(stored) if "full" in tap.kept else ", ".join(tap.kept),
     )
 
 
