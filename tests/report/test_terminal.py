@@ -12,7 +12,7 @@ from rich.console import Console
 
 from tests.report.support.cases import CASES, HOSTILE, large
 from tests.report.support.golden import check
-from tests.report.support.parts import comparison, equal_tap, unequal_tap
+from tests.report.support.parts import comparison, equal_tap, row, unequal_tap
 from verify.report.terminal import render_bisect, render_comparison
 from verify.report.terminal.sparkline import sparkline
 
@@ -111,3 +111,25 @@ def test_large_results_stay_short() -> None:
 )
 def test_sparkline(values: list[float], width: int, wanted: str) -> None:
     assert sparkline(values, width) == wanted
+
+
+def test_the_first_difference_is_the_one_that_ran_first() -> None:
+    late = unequal_tap("tokens.in", 0, 1.0, first=row(step=2))
+    early = unequal_tap("model.layers.0.out", 7, 1e-3, first=row(step=0))
+    text = _text(render_comparison, comparison([late, early]))
+    assert "ran into ──" in text and " model.layers.0.out\n sequence" in text
+
+
+def test_what_was_compared_by_digest_is_not_called_nan() -> None:
+    tap = unequal_tap("model.layers.0.out", 0, 1e-3)
+    tap.digest_rows, tap.max_abs, tap.ulp_max = 54, float("nan"), None
+    text = _text(render_comparison, comparison([tap]))
+    assert "NaN" not in text
+    assert "1 tap compared by digest" in text
+    assert "compared by digest, no words kept: 54 rows" in text
+
+
+def test_rows_of_other_texts_keep_a_comparison_from_being_called_equal() -> None:
+    taps = [equal_tap("model.layers.0.out", 0)]
+    text = _text(render_comparison, comparison(taps, other_context_rows=3))
+    assert text.startswith("EQUAL WHERE COMPARED")

@@ -9,6 +9,7 @@ bytes.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, TypeVar
 
 import msgspec
@@ -20,6 +21,10 @@ SCHEMA_ID = "verify-report/1"
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _INTEGERS = range(-(2**63), 2**64)
 
+# An array of numbers over several lines. Strings cannot match: they hold no line breaks.
+_NUMBER = rb"(?:-?[0-9][-+.0-9eE]*|null|\"NaN\"|\"-?Infinity\")"
+_NUMBERS = re.compile(rb"\[\n *" + _NUMBER + rb"(?:,\n *" + _NUMBER + rb")*\n *\]")
+
 Result = TypeVar("Result", BisectResult, Comparison)
 
 
@@ -27,7 +32,7 @@ def to_json(result: msgspec.Struct) -> bytes:
     """The whole result as indented UTF-8 JSON with a final line break."""
     plain = msgspec.to_builtins(result, order="deterministic", enc_hook=_to_plain)
     encoded = msgspec.json.encode(_finite(plain))
-    return msgspec.json.format(encoded, indent=1) + b"\n"
+    return _NUMBERS.sub(_on_one_line, msgspec.json.format(encoded, indent=1)) + b"\n"
 
 
 def from_json(data: bytes, kind: type[Result]) -> Result:
@@ -53,6 +58,10 @@ def schema() -> dict[str, Any]:
         "anyOf": list(references),
         "$defs": _admit_non_finite(components),
     }
+
+
+def _on_one_line(array: re.Match[bytes]) -> bytes:
+    return b"[" + b", ".join(array.group()[1:-1].replace(b" ", b"").strip().split(b",\n")) + b"]"
 
 
 def _finite(value: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 
 from verify.bisect.result import BisectResult, Confounder, Origin, TokenPosition, Verdict
+from verify.compare import exit_codes
 from verify.compare.result import Comparison, RowRef, TapComparison, Unmatched
 from verify.report.names import printable, quoted
 from verify.report.numbers import anything, count, measure, plural, size
@@ -43,7 +45,7 @@ def comparison_headline(result: Comparison) -> str:
         return f"DIFFERENT: {differing} of {plural(len(result.taps), 'tap')} differ"
     if not result.rows:
         return "NOTHING COMPARED: the two runs have no row in common"
-    if result.unmatched or not (result.complete_a and result.complete_b):
+    if exit_codes.of_comparison(result) == exit_codes.INCOMPLETE:
         return "EQUAL WHERE COMPARED, but the comparison is incomplete"
     return f"EQUAL: {plural(len(result.taps), 'tap')}, {plural(result.rows, 'row')}, bit for bit"
 
@@ -75,7 +77,7 @@ def row_text(row: RowRef | None) -> str:
 def token_text(token: TokenPosition, chosen: int) -> str:
     """Text of a chosen id as far as the candidates show it, for example ``" sky"``."""
     for candidate in (*token.a, *token.b):
-        if candidate.id == chosen:
+        if candidate.id == chosen and candidate.text:
             return quoted(candidate.text)
     return f"id {chosen}"
 
@@ -132,6 +134,14 @@ def attribute_rows(origin: Origin) -> list[tuple[str, str, str, bool]]:
     return sorted(rows, key=lambda row: not row[3])
 
 
+def interval_lines(origin: Origin) -> list[str]:
+    """The operations of the interval: one chain, or one line a run where they differ."""
+    steps = [printable(step) for step in origin.interval]
+    if steps and all(step.startswith(("A: ", "B: ")) for step in steps):
+        return steps
+    return [" → ".join(steps)] if steps else []
+
+
 def ordered(confounders: Iterable[Confounder]) -> list[Confounder]:
     """The most suspicious first; what the user set out to compare leads."""
     place = {weight: i for i, weight in enumerate(WEIGHTS)}
@@ -142,6 +152,16 @@ def unmatched_text(item: Unmatched) -> str:
     return (
         f"only in {item.side.upper()}: {printable(item.tap)}, {plural(item.rows, 'row')}"
         f" ({printable(item.reason)}; for example {printable(item.example)})"
+    )
+
+
+def first_difference(result: Comparison) -> TapComparison | None:
+    """The differing tap whose first differing row ran first in A."""
+    differing = [tap for tap in result.taps if not tap.equal]
+    return min(
+        differing,
+        key=lambda tap: (math.inf if tap.first is None else tap.first.step_a, tap.order),
+        default=None,
     )
 
 
@@ -157,6 +177,10 @@ def oddities(tap: TapComparison) -> list[str]:
         said.append(f"NaN or infinity on one side only: {many}")
     if tap.signed_zero_only:
         said.append(f"differ only in the sign of zero: {plural(tap.signed_zero_only, 'element')}")
+    if tap.nan_payload_only:
+        said.append(f"NaN on both sides, other bits: {plural(tap.nan_payload_only, 'element')}")
+    if tap.digest_rows:
+        said.append(f"compared by digest, no words kept: {plural(tap.digest_rows, 'row')}")
     return said
 
 
@@ -170,10 +194,13 @@ def throughput(result: Comparison) -> str:
 
 
 def left_out(result: Comparison, said: Iterable[str] = ()) -> list[str]:
-    """Everything that was not compared, one line each, without repeats."""
-    lines = [printable(line) for line in said]
-    lines += completeness(result)
-    lines += [unmatched_text(item) for item in result.unmatched]
+    """Everything that was not compared, one line each, without repeats.
+
+    Args:
+        said: the same in the words of a bisect, which folds what stands alone.
+    """
+    lines = completeness(result)
+    lines += [printable(line) for line in said] or [unmatched_text(u) for u in result.unmatched]
     if result.padding_rows:
         lines.append(f"{plural(result.padding_rows, 'padding row')}, which never count")
     return list(dict.fromkeys(lines))

@@ -55,6 +55,10 @@ def relative_histogram(elements: int, equal: float, center: float) -> RelativeHi
     return RelativeHistogram(edges=RELATIVE_EDGES, counts=counts, equal=elements - sum(counts))
 
 
+def row(step: int) -> RowRef:
+    return RowRef(sequence="sky#0", position=0, visit=0, step_a=step, step_b=step, element=3)
+
+
 def equal_tap(tap: str, order: int, dtype: str = "float32", rows: int = 54) -> TapComparison:
     elements = rows * 576
     return TapComparison(
@@ -85,7 +89,7 @@ def unequal_tap(
         max_abs=rounded(relative_l2 * 12.7), relative_l2=rounded(relative_l2),
         ulp_median=float(math.floor(2**center)), ulp_p99=float(math.floor(2 ** (center + 4))),
         ulp_max=math.floor(2 ** (center + 9)), nonfinite_mismatches=0, signed_zero_only=0,
-        first=first or RowRef(sequence="sky#0", position=0, visit=0, step_a=0, step_b=0, element=3),
+        first=first or row(0),
         ulps=ulp_histogram(elements, equal, center),
         relative=relative_histogram(elements, equal, min(2.0, max(-10.0, math.log10(relative_l2)))),
     )  # fmt: skip

@@ -5,7 +5,14 @@ from __future__ import annotations
 from verify.bisect.result import BisectResult, Origin
 from verify.report.html.markup import Child, Markup, tag
 from verify.report.html.tables import Column, bullets, code, definitions, folded, section, table
-from verify.report.words import attribute_rows, no_origin_text, origin_status, pairs, row_text
+from verify.report.words import (
+    attribute_rows,
+    interval_lines,
+    no_origin_text,
+    origin_status,
+    pairs,
+    row_text,
+)
 
 OPEN = 4
 """Origins shown at once; the others open on demand."""
@@ -43,7 +50,7 @@ def _article(number: int, origin: Origin) -> Markup:
                 ("First", steps if origin.first is None else row_text(origin.first)),
                 (known, inputs or "none recorded"),
                 ("Judged", origin.judged),
-                ("Interval", [[code(op), " "] for op in origin.interval]),
+                ("Interval", [tag("div", code(step)) for step in interval_lines(origin)]),
                 *pairs(origin.measure),
             )
         ),

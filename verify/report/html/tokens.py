@@ -79,7 +79,14 @@ def _first(token: TokenPosition) -> list[Markup]:
 
 def _candidate(side: str, rank: int, token: TopToken, chosen: int) -> list[Child]:
     mark = "chosen" if token.id == chosen else ""
-    return [side, str(rank), code(quoted(token.text)), str(token.id), measure(token.logit), mark]
+    return [
+        side,
+        str(rank),
+        code(quoted(token.text)) if token.text else "-",
+        str(token.id),
+        measure(token.logit),
+        mark,
+    ]
 
 
 def _all(tokens: list[TokenPosition]) -> Markup:

@@ -14,7 +14,7 @@ from matplotlib.image import AxesImage
 from verify.bisect.result import BisectResult
 from verify.compare.result import Comparison, TapComparison
 from verify.report.numbers import plural
-from verify.report.plots.choose import compared, label_taps
+from verify.report.plots.choose import compared, holds_floats, label_taps
 from verify.report.plots.histograms import Shares, relative_shares, ulp_shares
 from verify.report.plots.style import Plot, magnitude_map, new_figure, ulp_label
 
@@ -43,7 +43,7 @@ _RELATIVE = _Scale("relative error", 10, 4, 6, lambda power: f"$10^{{{power}}}$"
 def draw_by_tap(result: BisectResult | Comparison) -> Plot | None:
     """Shares of elements per ULP octave and per relative-error bin for every compared tap; None
     where no tap that differs has histograms."""
-    taps = [tap for tap in compared(result).taps if tap.ulps is not None]
+    taps = [tap for tap in compared(result).taps if holds_floats(tap)]
     if not any(not tap.equal for tap in taps):
         return None
     height = 1.6 + 0.14 * max(8, min(len(taps), LINES_LABELLED))

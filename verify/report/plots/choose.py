@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from verify.bisect.result import BisectResult
 from verify.bisect.taps import layer_of
 from verify.compare.result import Comparison, TapComparison
+from verify.formats import FORMATS
 from verify.report.names import shorten
 from verify.report.plots.style import escape_math
 
@@ -18,13 +19,9 @@ def compared(result: BisectResult | Comparison) -> Comparison:
 
 
 def choose_taps(result: BisectResult | Comparison, limit: int = CURVES) -> list[TapComparison]:
-    """Differing taps that have histograms: the origins, the first and the last one, and evenly
+    """Differing taps of floats that have histograms: the origins, the first and the last one, and evenly
     spaced ones between, in execution order. All equal: none."""
-    taps = [
-        tap
-        for tap in compared(result).taps
-        if not tap.equal and (tap.ulps is not None or tap.relative is not None)
-    ]
+    taps = [tap for tap in compared(result).taps if not tap.equal and holds_floats(tap)]
     if len(taps) <= limit:
         return taps
     origins = {origin.tap for origin in result.origins} if isinstance(result, BisectResult) else ()
@@ -33,6 +30,14 @@ def choose_taps(result: BisectResult | Comparison, limit: int = CURVES) -> list[
     for step in range(1, limit):
         wanted.append(step * (len(taps) - 1) // (limit - 1))
     return [taps[i] for i in sorted(list(dict.fromkeys(wanted))[:limit])]
+
+
+def holds_floats(tap: TapComparison) -> bool:
+    """Token ids and masks have no rounding error whose distribution would mean something."""
+    found = [FORMATS.get(name) for name in (tap.dtype_a, tap.dtype_b)]
+    return all(f is not None and f.kind == "float" for f in found) and (
+        tap.ulps is not None or tap.relative is not None
+    )
 
 
 def evenly(count: int, limit: int) -> list[int]:

@@ -62,7 +62,7 @@ def _draw(
     for index, (tap, found) in enumerate(curves):
         label = f"{escape_math(short[tap.tap])} ({share(found.equal, 1.0)} equal{_outside(found)})"
         _histogram(left, found, index, label)
-        _ecdf(right, found, index, high)
+        _ecdf(right, found, index, low, high)
     for axes in (left, right):
         axes.set_xscale("log", base=base)
         axes.set_xlim(low, high)
@@ -96,10 +96,11 @@ def _histogram(axes: Axes, found: Shares, index: int, label: str) -> None:
     axes.stairs(heights, found.edges, label=label, baseline=None, **series_style(index))
 
 
-def _ecdf(axes: Axes, found: Shares, index: int, end: float) -> None:
-    """Flat from the last bin to ``end``, where the axis of all curves ends."""
-    edges, sums = found.edges, found.cumulative()
-    axes.plot([*edges, max(edges[-1], end)], [*sums, sums[-1]], **series_style(index))
+def _ecdf(axes: Axes, found: Shares, index: int, low: float, high: float) -> None:
+    """Flat before the first and after the last bin, to the ends of the axis of all curves."""
+    sums = found.cumulative()
+    edges = [min(found.edges[0], low), *found.edges, max(found.edges[-1], high)]
+    axes.plot(edges, [sums[0], *sums, sums[-1]], **series_style(index))
 
 
 def _outside(found: Shares) -> str:

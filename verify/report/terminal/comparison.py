@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import groupby
 
@@ -14,6 +15,7 @@ from verify.report.terminal.blocks import Justify, bullets, heading, line, table
 from verify.report.words import (
     comparison_headline,
     dtype_text,
+    first_difference,
     left_out,
     oddities,
     row_text,
@@ -73,6 +75,10 @@ def render_taps(taps: list[TapComparison], console: Console, *, every: bool = Fa
     lines = [[short[tap.tap], *row] for tap, row in zip(taps, cells, strict=True)]
     table(console, _COLUMNS, lines if every else _fold(taps, lines), INDENT)
     mixed = sorted({dtype_text(tap) for tap in taps if tap.dtype_a != tap.dtype_b})
+    digests = sum(tap.digest_rows > 0 for tap in taps)
+    if digests:
+        note = "compared by digest, their sizes estimated from sketches or unknown (-)"
+        line(console, f"{plural(digests, 'tap')} {note}", "", 1)
     if mixed:
         line(
             console, f"dtypes differ: {', '.join(mixed)}; ULPs are those of the coarser one", "", 1
@@ -103,19 +109,23 @@ def _cells(tap: TapComparison) -> list[str]:
         return [rows, "equal", "equal", "0", "0", "0"]
     return [
         rows,
-        measure(tap.max_abs),
-        measure(tap.relative_l2),
+        *(_size(value, tap) for value in (tap.max_abs, tap.relative_l2)),
         ulps(tap.ulp_median),
         ulps(tap.ulp_p99),
         ulps(tap.ulp_max),
     ]
 
 
+def _size(value: float, tap: TapComparison) -> str:
+    """NaN is no measurement where no words were kept."""
+    return "-" if tap.digest_rows and math.isnan(value) else measure(value)
+
+
 def _render_first(result: Comparison, console: Console) -> None:
-    first = next((tap for tap in result.taps if not tap.equal), None)
+    first = first_difference(result)
     if first is None:
         return
-    heading(console, "First difference")
+    heading(console, "First difference that A ran into")
     line(console, printable(first.tap), "bold", 1)
     line(console, row_text(first.first), "", 1)
     elements = share(first.differing_elements, first.elements)

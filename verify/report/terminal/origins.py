@@ -7,11 +7,17 @@ from rich.console import Console
 from verify.bisect.result import BisectResult, Origin
 from verify.report.names import printable
 from verify.report.terminal.blocks import heading, labelled, line
-from verify.report.words import attribute_rows, no_origin_text, origin_status, pairs, row_text
+from verify.report.words import (
+    attribute_rows,
+    interval_lines,
+    no_origin_text,
+    origin_status,
+    pairs,
+    row_text,
+)
 
 SHOWN = 4
 INPUTS_SHOWN = 6
-ARROW = " → "
 
 
 def render_origins(result: BisectResult, console: Console) -> None:
@@ -34,7 +40,8 @@ def _render_origin(number: int, origin: Origin, console: Console) -> None:
     labelled(console, "first", steps if origin.first is None else row_text(origin.first))
     labelled(console, "inputs", _inputs(origin))
     labelled(console, "judged", printable(origin.judged))
-    labelled(console, "interval", printable(ARROW.join(origin.interval)))
+    for step in interval_lines(origin):
+        labelled(console, "interval", step)
     labelled(console, "size", ", ".join(f"{name} {value}" for name, value in pairs(origin.measure)))
     for name, a, b, differs in attribute_rows(origin):
         labelled(console, "setting", f"{name}: A {a}, B {b}" if differs else f"{name}: {a} in both")

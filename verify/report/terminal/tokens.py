@@ -5,7 +5,6 @@ from __future__ import annotations
 from rich.console import Console
 
 from verify.bisect.result import BisectResult, TokenPosition, TopToken
-from verify.report.names import quoted
 from verify.report.numbers import count, measure, plural
 from verify.report.terminal.blocks import Justify, heading, line, table
 from verify.report.words import token_headline, token_reasons, token_text
@@ -50,13 +49,18 @@ def _side(token: TokenPosition, side: str) -> list[str]:
     other = next((each for each in candidates if each.id != chosen), None)
     return [
         side,
-        f"{token_text(token, chosen)} {chosen}",
+        _named(token, chosen),
         _logit(top),
-        f"{quoted(other.text)} {other.id}" if other else "-",
+        _named(token, other.id) if other else "-",
         _logit(other),
         "tie" if tie else measure(margin),
         measure(steps),
     ]
+
+
+def _named(token: TokenPosition, chosen: int) -> str:
+    text = token_text(token, chosen)
+    return text if text == f"id {chosen}" else f"{text} {chosen}"
 
 
 def _logit(token: TopToken | None) -> str:
