@@ -33,17 +33,20 @@ def software_step(
 
 
 def add_once(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float32]:
-    """float32 of x + y with one rounding.
+    """float32 of x + y with one rounding, for any two float64 numbers.
 
+    With x the exact float64 product of two short operands this is a float32 fused multiply-add.
     The float64 sum is rounded to odd (Boldo and Melquiond, "Emulation of FMA and correctly rounded
     sums", IEEE TC 57:4, 2008): with 53 >= 24 + 2 bits the second rounding is then harmless.
     """
-    total = x + y
-    virtual = total - x
-    error = (x - (total - virtual)) + (y - virtual)  # Knuth's two-sum: x + y - total, exactly
+    with np.errstate(all="ignore"):  # an infinity has no error term
+        total = x + y
+        virtual = total - x
+        error = (x - (total - virtual)) + (y - virtual)  # Knuth's two-sum: x + y - total, exactly
     bits = total.view(np.int64)
     inexact = np.isfinite(total) & (error != 0) & (bits & 1 == 0)
     toward_zero = (error > 0) != (total > 0)
     odd = bits + np.where(toward_zero, -1, 1) * inexact
-    rounded: NDArray[np.float32] = odd.view(np.float64).astype(np.float32)
+    with np.errstate(over="ignore", under="ignore"):
+        rounded: NDArray[np.float32] = odd.view(np.float64).astype(np.float32)
     return rounded

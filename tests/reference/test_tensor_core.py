@@ -12,6 +12,7 @@ from verify.formats import decode, encode
 from verify.reference.rounding import round_words, to_exact
 from verify.reference.tensor_core import Unit, dot_rows, get_unit, matrix_product
 from verify.reference.tensor_core.exact_step import Hypothesis, chain
+from verify.reference.tensor_core.software_mma import add_once
 from verify.reference.tensor_core.vectors import COLUMNS, VECTORS, as_words
 
 UNITS = {
@@ -117,6 +118,18 @@ def test_the_floor_under_tiny_bfloat16_products() -> None:
         assert chain(x, y, 0.0, Hypothesis(16, 25), operands="bfloat16") == fast[row]
 
 
+@pytest.mark.parametrize(("odd", "expected"), [(0, 1.0), (1, 1.0 + 2.0**-9)])
+def test_float16_output_sends_a_tie_to_even(odd: int, expected: float) -> None:
+    """1 or 1 + 2^-10, and half a last place from c."""
+    a, b = np.zeros((2, 1, 16))
+    a[0, 3], b[0, 3] = 1.0 + odd * 2.0**-10, 1.0
+    c = encode(np.array([2.0**-11]), "float16")
+    words = dot_rows(
+        encode(a, "float16"), encode(b, "float16"), c, get_unit("sm_90", output="float16")
+    )
+    assert decode(words, "float16") == [expected]
+
+
 def test_a_negative_sum_that_rounds_to_zero_is_plus_zero() -> None:
     """Seen on an H200: float16 output, products far below half the smallest float16."""
     a = encode(np.full((1, 16), -(2.0**-14)), "float16")
@@ -144,6 +157,18 @@ def test_the_software_routine_rounds_every_step_once() -> None:
         words = round_words(exact, "float32")
         z = decode(words, "float32")
     assert np.array_equal(dot_rows(a, b, c, unit), words)
+
+
+def test_a_fused_addition_rounds_once() -> None:
+    """1 + (half a last place) ± a term that float64 cannot hold beside it: rounding twice sees a
+    tie there, and the wrong one of the two goes to even."""
+    last = 2.0**-23
+    x = np.array([1 + last / 2, 1 + last / 2, 1 + 1.5 * last, 1 + 1.5 * last, -1 - last / 2, 1.0])
+    y = np.array([2.0**-60, -(2.0**-60), 2.0**-60, -(2.0**-60), 2.0**-60, np.inf])
+    exact = [to_exact(p) + to_exact(q) for p, q in zip(x[:-1], y[:-1], strict=True)]
+    expected = [*round_words(exact, "float32"), 0x7F800000]
+    assert np.array_equal(add_once(x, y).view(np.uint32), expected)
+    assert not np.array_equal((x + y).astype(np.float32).view(np.uint32), expected)
 
 
 @pytest.mark.parametrize("column", list(UNITS))
