@@ -130,6 +130,15 @@ def test_float16_output_sends_a_tie_to_even(odd: int, expected: float) -> None:
     assert decode(words, "float16") == [expected]
 
 
+@pytest.mark.parametrize("column", list(UNITS))
+def test_nothing_but_negative_zeros_is_plus_zero(column: str) -> None:
+    """Seen on an H200 for the native instructions and for the routine, whose first fused
+    multiply-add starts from +0."""
+    minus = np.full((1, 16), 0x8000, np.uint16)
+    one = np.full((1, 16), 0x3C00, np.uint16)
+    assert dot_rows(minus, one, np.array([1 << 31], np.uint32), UNITS[column]).tolist() == [0]
+
+
 def test_a_negative_sum_that_rounds_to_zero_is_plus_zero() -> None:
     """Seen on an H200: float16 output, products far below half the smallest float16."""
     a = encode(np.full((1, 16), -(2.0**-14)), "float16")
