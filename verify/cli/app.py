@@ -27,6 +27,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("compare", "verify.cli.compare", "compare"),
     ("bisect", "verify.cli.bisect", "bisect"),
     ("inspect", "verify.cli.inspect", "inspect"),
+    ("plot", "verify.cli.plot", "plot"),
+    ("demo", "verify.cli.demo", "demo"),
+    ("decode-table", "verify.cli.decode_table", "decode_table"),
 )
 """Name of the command, module, function."""
 
