@@ -96,62 +96,81 @@ __device__ __forceinline__ int live_length(const int *seq_lens, int b, long long
     return 0;
 }
 
-// Codes of a 64 x 256 tile on their way from the cache to shared memory: 16 lanes a row.
-struct CodeTile {
-    static constexpr int kPasses = kKeys * 16 / kThreads;
-    uint4 codes[kPasses];
+// Where the keys of a tile lie: one place for each 16 keys, since pages and tiles are multiples of
+// 16. The same in every thread. block < 0: nothing to read there.
+struct Places {
+    static constexpr int kGroups = kKeys / 16;
+    int block[kGroups], slot[kGroups];
+};
 
-    // `offset[i]` is where this thread's row of pass i starts, or negative: then zeros.
-    __device__ __forceinline__ void load(const unsigned char *cache,
-                                         const long long (&offset)[kPasses]) {
+// Walks the block table from `key` on, a tile at a time.
+struct PageWalk {
+    const int *table;
+    int page, blocks, end, key, logical, slot;
+    int *error;
+
+    __device__ __forceinline__ void start_at(int first) {
+        key = first, logical = first / page, slot = first % page;
+    }
+
+    __device__ __forceinline__ Places next() {
+        Places found;
 #pragma unroll
-        for (int i = 0; i < kPasses; ++i)
-            codes[i] = offset[i] < 0 ? make_uint4(0, 0, 0, 0)
-                                     : __ldcs(reinterpret_cast<const uint4 *>(
-                                           cache + offset[i] + threadIdx.x % 16 * 16));
+        for (int g = 0; g < Places::kGroups; ++g) {
+            found.block[g] = key < end ? __ldg(table + logical) : -1;
+            found.slot[g] = slot;
+            key += 16, slot += 16;
+            if (slot == page) slot = 0, ++logical;
+        }
+        return found;
+    }
+
+    // Ids outside the cache become "nothing to read"; late, so that the loads of next() may travel.
+    __device__ __forceinline__ void check(Places &places) const {
+#pragma unroll
+        for (int g = 0; g < Places::kGroups; ++g)
+            if (places.block[g] >= blocks || places.block[g] < 0) {
+                if (places.block[g] != -1 && threadIdx.x == 0)
+                    atomicOr(error, paging::kPageOutOfRange);
+                places.block[g] = -1;
+            }
+    }
+};
+
+// Codes of a 64 x 256 tile on their way from the cache to shared memory. A warp takes a whole row,
+// 8 codes a lane, so that its 16-byte stores of FP16 numbers fill the banks without conflict.
+struct CodeTile {
+    static constexpr int kPasses = kKeys / kWarps;
+    uint2 codes[kPasses];
+
+    // Rows at or beyond `live` become zeros.
+    __device__ __forceinline__ void load(const unsigned char *cache, const Places &places,
+                                         const paging::Strides &stride, int key_head, int live) {
+#pragma unroll
+        for (int i = 0; i < kPasses; ++i) {
+            const int row = threadIdx.x / 32 + i * kWarps, group = i * kWarps / 16;
+            const long long at = places.block[group] * stride.block +
+                                 (places.slot[group] + row % 16) * stride.token +
+                                 key_head * stride.head + threadIdx.x % 32 * 8;
+            codes[i] = make_uint2(0, 0);
+            if (row < live && places.block[group] >= 0)
+                codes[i] = __ldcs(reinterpret_cast<const uint2 *>(cache + at));
+        }
     }
 
     __device__ __forceinline__ void store(__half *shared) const {
 #pragma unroll
         for (int i = 0; i < kPasses; ++i) {
-            unsigned h[4][2];
-            e4m3::decode4(codes[i].x, h[0]);
-            e4m3::decode4(codes[i].y, h[1]);
-            e4m3::decode4(codes[i].z, h[2]);
-            e4m3::decode4(codes[i].w, h[3]);
-            const int row = threadIdx.x / 16 + i * (kThreads / 16);
-            uint4 *target =
-                reinterpret_cast<uint4 *>(shared + row * kStride + threadIdx.x % 16 * 16);
-            target[0] = make_uint4(h[0][0], h[0][1], h[1][0], h[1][1]);
-            target[1] = make_uint4(h[2][0], h[2][1], h[3][0], h[3][1]);
+            unsigned low[2], high[2];
+            e4m3::decode4(codes[i].x, low);
+            e4m3::decode4(codes[i].y, high);
+            const int row = threadIdx.x / 32 + i * kWarps;
+            *reinterpret_cast<uint4 *>(shared + row * kStride + threadIdx.x % 32 * 8) =
+                make_uint4(low[0], low[1], high[0], high[1]);
         }
     }
 };
-
-// Where the rows of the tile that starts at `key0` lie in K and V.
-struct RowFinder {
-    const int *table;
-    int page, blocks, end, key_head;
-    int *error;
-    paging::Strides k, v;
-
-    __device__ __forceinline__ void find(int key0, long long (&k_at)[CodeTile::kPasses],
-                                         long long (&v_at)[CodeTile::kPasses]) const {
-#pragma unroll
-        for (int i = 0; i < CodeTile::kPasses; ++i) {
-            const int key = key0 + threadIdx.x / 16 + i * (kThreads / 16);
-            k_at[i] = v_at[i] = -1;
-            if (key >= end) continue;
-            const int physical = __ldg(table + key / page), slot = key % page;
-            if (physical < 0 || physical >= blocks) {
-                atomicOr(error, paging::kPageOutOfRange);
-                continue;
-            }
-            k_at[i] = physical * k.block + slot * k.token + key_head * k.head;
-            v_at[i] = physical * v.block + slot * v.token + key_head * v.head;
-        }
-    }
-};
+static_assert(16 % kWarps == 0, "the rows of a pass lie in one group of 16 keys");
 
 using FragmentK = wmma::fragment<wmma::matrix_a, 32, 8, 16, __half, wmma::row_major>;
 using FragmentQ = wmma::fragment<wmma::matrix_b, 32, 8, 16, __half, wmma::col_major>;
@@ -300,40 +319,37 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     if (threadIdx.x == 0 && (length + step - 1) / step > int(gridDim.x))
         atomicOr(error, paging::kLengthOutOfRange);
 
-    const RowFinder finder = {block_table + (long long)b * table_stride,
-                              page,
-                              blocks,
-                              end,
-                              key_head,
-                              error,
-                              {k_block, k_token, k_head},
-                              {v_block, v_token, v_head}};
+    const paging::Strides k_stride = {k_block, k_token, k_head}, v_stride = {v_block, v_token, v_head};
+    PageWalk walk = {block_table + (long long)b * table_stride, page, blocks, end, 0, 0, 0, error};
+    walk.start_at(start);
     FragmentRows rows;
     rows.discover(shared.scores[0]);
     load_queries(shared, q + ((long long)b * QUERY_HEADS + key_head * kGroup) * kDim);
     CodeTile k_codes, v_codes;
-    long long k_at[CodeTile::kPasses], v_at[CodeTile::kPasses];
-    finder.find(start, k_at, v_at);
-    k_codes.load(k_cache, k_at);
-    v_codes.load(v_cache, v_at);
+    Places places = walk.next();
+    walk.check(places);
+    k_codes.load(k_cache, places, k_stride, key_head, end - start);
+    v_codes.load(v_cache, places, v_stride, key_head, end - start);
+    places = walk.next();
     HeadState state = {softmax::negative_infinity(), 0.0f};
     float o[kWarpColumnTiles][8] = {};
+#pragma unroll 1
     for (int key0 = start; key0 < end; key0 += kKeys) {
-        const bool more = key0 + kKeys < end;
+        const int live_next = end - key0 - kKeys;
         k_codes.store(shared.k);
         if (kSeparateV) v_codes.store(shared.v());
         __syncthreads();
-        if (more) {
-            finder.find(key0 + kKeys, k_at, v_at);
-            k_codes.load(k_cache, k_at);
-            if (kSeparateV) v_codes.load(v_cache, v_at);
-        }
+        walk.check(places);
+        k_codes.load(k_cache, places, k_stride, key_head, live_next);
+        if (kSeparateV) v_codes.load(v_cache, places, v_stride, key_head, live_next);
+        const Places after = walk.next();
         compute_scores(shared);
         __syncthreads();
         if (!kSeparateV) {
             v_codes.store(shared.v());
-            if (more) v_codes.load(v_cache, v_at);
+            v_codes.load(v_cache, places, v_stride, key_head, live_next);
         }
+        places = after;
         state.update(shared, end - key0, log2_scale);
         __syncthreads();
         add_block(shared, rows, o);

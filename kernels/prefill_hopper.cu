@@ -5,7 +5,6 @@
 //             64 tokens x 1 head x 64 dimensions and the 128-byte swizzle; V also as a pointer.
 // Launch      one block for 128 query rows of one head: one producer warpgroup and two consumers of
 //             64 rows each; grid.x = QUERY_HEADS * ceil(Q / 128), the blocks with most keys first.
-//             CLUSTER=2: two heads of one key head form a cluster and share each copy of K and V.
 // Accumulate  QK^T: one chain over D, ascending. PV: for each 64 keys and 64 columns one chain from
 //             zero, then o * alpha + block in FP32 registers, as prefill.cu.
 // Softmax     as prefill.cu: log2 units, p = 2^(t - m + 12), blocks of 64 keys ascending from key 0.
@@ -22,8 +21,6 @@
 #include "include/softmax.cuh"
 
 static_assert(shapes::head_group_admitted(QUERY_HEADS, KEY_HEADS), "see include/shapes.cuh");
-static_assert(CLUSTER == 1 || QUERY_HEADS / KEY_HEADS % CLUSTER == 0,
-              "the heads of a cluster share a key head");
 
 namespace {
 
@@ -40,7 +37,6 @@ constexpr int kStages = 2;
 constexpr int kBlocks = 2;
 static_assert(kBlocks <= 2 && kSlabs % kBlocks == 0, "the waits below count to two");
 constexpr int kProducerRegisters = 24, kConsumerRegisters = 240;
-constexpr unsigned short kClusterMask = (1 << CLUSTER) - 1;
 
 constexpr float kLogScale = 0.0625f * 1.44269504088896340736f;  // log2(e) / 16
 
@@ -71,40 +67,40 @@ struct Turn {
     __device__ explicit Turn(int n) : stage(n % kStages), parity(n / kStages % 2) {}
 };
 
-// One thread: bring in Q, then K and V block by block. In a cluster each block copies its share of
-// the slabs into both.
+// 64 tokens x 256 dimensions of one head, from `token` on; zeros behind the last token.
+__device__ __forceinline__ void copy_tile(__half *tile, const hopper::TensorMap &map,
+                                          hopper::Barrier *full, int head, int token) {
+    for (int slab = 0; slab < kSlabs; ++slab)
+        hopper::copy_box(tile + slab * kSlab, map, full, slab * 64, head, token);
+}
+
+// One thread: bring in Q, then K and V block by block.
 __device__ __forceinline__ void produce(Shared &shared, const Place &place,
                                         const hopper::TensorMap &q_map,
                                         const hopper::TensorMap &k_map,
                                         const hopper::TensorMap &v_map) {
     hopper::expect_bytes(&shared.q_full, kConsumers * kTileBytes);
     for (int group = 0; group < kConsumers; ++group)
-        for (int slab = 0; slab < kSlabs; ++slab)
-            hopper::copy_box<false>(shared.q[group] + slab * kSlab, q_map, &shared.q_full,
-                                    slab * 64, place.head, place.row0 + group * kGroupRows, 0);
-    const int first = hopper::cluster_rank() * (kSlabs / CLUSTER), key_head = place.key_head();
+        copy_tile(shared.q[group], q_map, &shared.q_full, place.head,
+                  place.row0 + group * kGroupRows);
     const int blocks = place.key_blocks();
 #pragma unroll 1
     for (int n = 0; n < blocks; ++n) {
         const Turn turn(n);
         hopper::wait(&shared.k_free[turn.stage], turn.parity ^ 1);
         hopper::expect_bytes(&shared.k_full[turn.stage], kTileBytes);
-        for (int slab = first; slab < first + kSlabs / CLUSTER; ++slab)
-            hopper::copy_box<(CLUSTER > 1)>(shared.k[turn.stage] + slab * kSlab, k_map,
-                                            &shared.k_full[turn.stage], slab * 64, key_head,
-                                            n * kKeys, kClusterMask);
+        copy_tile(shared.k[turn.stage], k_map, &shared.k_full[turn.stage], place.key_head(),
+                  n * kKeys);
         hopper::wait(&shared.v_free[turn.stage], turn.parity ^ 1);
         hopper::expect_bytes(&shared.v_full[turn.stage], kTileBytes);
-        for (int slab = first; slab < first + kSlabs / CLUSTER; ++slab)
-            hopper::copy_box<(CLUSTER > 1)>(shared.v[turn.stage] + slab * kSlab, v_map,
-                                            &shared.v_full[turn.stage], slab * 64, key_head,
-                                            n * kKeys, kClusterMask);
+        copy_tile(shared.v[turn.stage], v_map, &shared.v_full[turn.stage], place.key_head(),
+                  n * kKeys);
     }
 }
 
-// A consumer warp says, to every block of the cluster, that it is done with a buffer.
+// A consumer warp says that it is done with a buffer.
 __device__ __forceinline__ void release(hopper::Barrier *barrier) {
-    if (threadIdx.x % 32 < CLUSTER) hopper::arrive<(CLUSTER > 1)>(barrier, threadIdx.x % 32);
+    if (threadIdx.x % 32 == 0) hopper::arrive(barrier);
 }
 
 // S = Q K^T, 64 x 64.
@@ -315,9 +311,9 @@ __device__ __forceinline__ void consume(Shared &shared, const Place &place, int 
 }  // namespace
 
 VERIFY_LAUNCH(prefill_hopper, kThreads, sizeof(Shared) + kSwizzleAtom)
-extern "C" __device__ int prefill_hopper_tile[3] = {kRows, kKeys, CLUSTER};
+extern "C" __device__ int prefill_hopper_tile[2] = {kRows, kKeys};
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(CLUSTER, 1, 1)
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
     prefill_hopper(const __grid_constant__ hopper::TensorMap q_map,
                    const __grid_constant__ hopper::TensorMap k_map,
                    const __grid_constant__ hopper::TensorMap v_map, const __half *__restrict__ v,
@@ -336,14 +332,13 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(CLUST
         for (int stage = 0; stage < kStages; ++stage) {
             hopper::init_barrier(&shared.k_full[stage], 1);
             hopper::init_barrier(&shared.v_full[stage], 1);
-            // One arrival for each consumer warp of each block in the cluster.
-            hopper::init_barrier(&shared.k_free[stage], 4 * kConsumers * CLUSTER);
-            hopper::init_barrier(&shared.v_free[stage], 4 * kConsumers * CLUSTER);
+            // One arrival for each consumer warp.
+            hopper::init_barrier(&shared.k_free[stage], 4 * kConsumers);
+            hopper::init_barrier(&shared.v_free[stage], 4 * kConsumers);
         }
         hopper::fence_barrier_init();
     }
     __syncthreads();
-    if (CLUSTER > 1) hopper::cluster_sync();
 
     const int group = int(threadIdx.x) / 128 - 1;
     if (group < 0) {
@@ -354,6 +349,4 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) __cluster_dims__(CLUST
         hopper::take_registers<kConsumerRegisters>();
         consume(shared, place, group, v, out);
     }
-    // No block may leave while another can still write to its shared memory.
-    if (CLUSTER > 1) hopper::cluster_sync();
 }

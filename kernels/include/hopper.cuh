@@ -23,7 +23,7 @@ __device__ __forceinline__ void init_barrier(Barrier *barrier, int arrivals) {
                  "r"(arrivals));
 }
 
-// Make initialised barriers visible to the copy engine and to the other blocks of the cluster.
+// Make initialised barriers visible to the copy engine.
 __device__ __forceinline__ void fence_barrier_init() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
@@ -35,23 +35,9 @@ __device__ __forceinline__ void expect_bytes(Barrier *barrier, int bytes) {
                  : "memory");
 }
 
-// Arrive at the barrier of block `rank` of the cluster that lies where ours does. It hands over a
-// buffer that was only read, so nothing has to be made visible first.
-template <bool Remote>
-__device__ __forceinline__ void arrive(Barrier *barrier, int rank) {
-    if constexpr (Remote) {
-        asm volatile(
-            "{\n\t"
-            ".reg .b32 remote;\n\t"
-            "mapa.shared::cluster.u32 remote, %0, %1;\n\t"
-            "mbarrier.arrive.shared::cluster.b64 _, [remote];\n\t"
-            "}" ::"r"(shared_address(barrier)),
-            "r"(rank)
-            : "memory");
-    } else {
-        asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-                     : "memory");
-    }
+__device__ __forceinline__ void arrive(Barrier *barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+                 : "memory");
 }
 
 __device__ __forceinline__ void wait(Barrier *barrier, int parity) {
@@ -64,17 +50,6 @@ __device__ __forceinline__ void wait(Barrier *barrier, int parity) {
         "}" ::"r"(shared_address(barrier)),
         "r"(parity)
         : "memory");
-}
-
-__device__ __forceinline__ void cluster_sync() {
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-__device__ __forceinline__ int cluster_rank() {
-    int rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return rank;
 }
 
 // Named barrier `id` among `threads` threads; true in all of them if `vote` was in any.
@@ -95,24 +70,15 @@ __device__ __forceinline__ bool sync_or(int id, int threads, bool vote) {
 
 // --- bulk tensor copies -------------------------------------------------------------------------
 
-// Copy the box at (x, y, z) to `shared` in each block of the cluster named by `mask`, and count its
-// bytes on the barrier that lies there where `barrier` does here. Coordinates outside give zeros.
-template <bool Multicast>
+// Copy the box at (x, y, z) of `map` to `shared` and count its bytes on `barrier`. Coordinates
+// outside the tensor give zeros.
 __device__ __forceinline__ void copy_box(__half *shared, const TensorMap &map, Barrier *barrier,
-                                         int x, int y, int z, unsigned short mask) {
-    if constexpr (Multicast) {
-        asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-            ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(shared)),
-            "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)), "h"(mask)
-            : "memory");
-    } else {
-        asm volatile(
-            "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-            " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(shared)),
-            "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
-            : "memory");
-    }
+                                         int x, int y, int z) {
+    asm volatile(
+        "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+        " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(shared)),
+        "l"(&map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+        : "memory");
 }
 
 // Order ordinary writes to shared memory before reads by the tensor cores.

@@ -56,7 +56,7 @@ VARIANTS = {
             archs=("sm_90a",),
             mass="rounded",
             summary="causal prefill, FP16 probabilities, wgmma and bulk tensor copies",
-            default_defines=(*_SIX_ONE, ("SPLIT_P", "0"), ("CLUSTER", "2")),
+            default_defines=(*_SIX_ONE, ("SPLIT_P", "0")),
         ),
         KernelVariant(
             name="prefill_hopper_split_p",
@@ -66,7 +66,7 @@ VARIANTS = {
             archs=("sm_90a",),
             mass="unrounded",
             summary="causal prefill, probabilities as FP16 high + low parts, wgmma",
-            default_defines=(*_SIX_ONE, ("SPLIT_P", "1"), ("CLUSTER", "2")),
+            default_defines=(*_SIX_ONE, ("SPLIT_P", "1")),
         ),
         KernelVariant(
             name="e4m3_bridge",

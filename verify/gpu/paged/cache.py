@@ -99,7 +99,8 @@ def check_cache(k: Tensor, v: Tensor, block_table: Tensor, seq_lens: Tensor) -> 
 
 def check_scale(name: str, scale: float) -> float:
     """``scale`` as the FP32 number that the kernel uses. Raises SemanticsError."""
-    rounded = float(np.float32(scale))
+    with np.errstate(over="ignore"):  # infinity is refused below
+        rounded = float(np.float32(scale))
     if not (math.isfinite(rounded) and rounded > 0.0):
         raise SemanticsError(
             "not a positive finite FP32 number", where=name, found=scale, allowed="above 0"
