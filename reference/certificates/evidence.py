@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verify.reference.layers.enclosure import Enclosure
-from verify.reference.layers.grid import Array, distance_to_cell, round_to, spacing
+from verify.reference.layers.grid import Array, distance_to_cell, round_to, spacing, tie_distance
 
 
 @dataclass(frozen=True)
@@ -84,17 +84,45 @@ class Evidence:
         return np.where(np.isnan(share), np.where(self.broken, np.inf, 0.0), share)
 
     @cached_property
-    def flips(self) -> tuple[float, float]:
-        """Outputs that differ from the replayed ones, and an upper estimate of how many should:
-        an error of mean size m before rounding on a grid of spacing s changes m/s of them."""
+    def edge(self) -> Array:
+        """Distance from each replayed value, before its last rounding, to the nearest value that
+        rounds differently."""
+        return tie_distance(self.held.mid, self.store)
+
+    @cached_property
+    def flip_chance(self) -> Array:
+        """An upper estimate of the chance that each output differs from the replayed one.
+
+        An error of mean size m before rounding on a grid of spacing s crosses an edge with chance
+        m/s where edges fall anywhere; that also covers rare whole spacings of an intermediate
+        rounding. Where the edge is known to be near (products of short significands tie often) it
+        is the tail of a normal law of deviation m/0.8 beyond the edge, whatever the direction.
+        """
         noise = self.held.noise
         # Shared errors do not average out: allow 7 deviations of them, not their mean size.
         size = noise.mean_abs + 7.0 * noise.common + noise.drift
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            anywhere = np.nan_to_num(size / self.ulps, nan=1.0)
+            near = np.exp(-0.5 * np.nan_to_num(0.8 * self.edge / size, nan=np.inf) ** 2)
+        chance = np.minimum(np.maximum(anywhere, near), 1.0)
+        return np.where(size > 0.0, chance, 0.0)
+
+    @cached_property
+    def flips(self) -> tuple[float, float]:
+        """Outputs that differ from the replayed ones, and how many should at most."""
+        return float((self.residual != 0.0).sum()), float(self.flip_chance.sum())
+
+    @cached_property
+    def informative(self) -> NDArray[np.bool_]:
+        """Elements whose residual has mean zero under correct rounding.
+
+        Close to an edge a residual can only go one way, so it says nothing about a gain; that
+        matters where errors are small against the spacing.
+        """
+        size = np.broadcast_to(self.held.noise.expected_size, self.actual.shape)
         with np.errstate(invalid="ignore"):
-            chance = np.minimum(np.nan_to_num(size / self.ulps, nan=1.0), 1.0)
-        return float((self.residual != 0.0).sum()), float(
-            np.broadcast_to(chance, self.actual.shape).sum()
-        )
+            far: NDArray[np.bool_] = (self.edge > 3.0 * size) | (size > self.ulps / 4.0)
+        return far
 
     @cached_property
     def error(self) -> float:
@@ -158,6 +186,7 @@ def project(evidence: Evidence, pattern: Array, axis: int | None = None) -> Proj
     shape = evidence.actual.shape
     with np.errstate(invalid="ignore", over="ignore"):
         weights = np.nan_to_num(pattern / variance, nan=0.0, posinf=0.0, neginf=0.0)
+        weights = np.where(evidence.informative, weights, 0.0)
         size = np.abs(weights)
         score = (weights * evidence.residual).sum(axis=axis)
         drift = (size * np.nan_to_num(np.broadcast_to(noise.drift, shape))).sum(axis=axis)

@@ -134,9 +134,20 @@ def _retried(declared: Evidence, call: LayerCall) -> Evidence | None:
 
 
 def _explaining(declared: Evidence, call: LayerCall) -> tuple[Variant | None, Evidence | None]:
-    """The convention that explains every element, the closest one where several do."""
-    tried = ((v, _retried(declared, call.made(v))) for v in call.op.conventions())
-    fitting = [(v, e) for v, e in tried if e is not None and _fits(e)]
+    """The convention that explains every element, the closest one where several do.
+
+    Where the declared one already admits every element, and only many of them together lean, a
+    convention has to explain that too.
+    """
+    fitting = []
+    admitted = _fits(declared)
+    for variant in call.op.conventions():
+        other = _retried(declared, call.made(variant))
+        if other is None or not _fits(other):
+            continue
+        if admitted and not all(check.passed for check in _judge(other, call.made(variant))[0]):
+            continue
+        fitting.append((variant, other))
     return min(fitting, key=lambda pair: pair[1].flips[0], default=(None, None))
 
 

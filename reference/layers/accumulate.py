@@ -63,23 +63,30 @@ class FmaChain:
         if self.block is not None:
             check_count("block", self.block)
 
-    def matmul(self, x: Array, w: Array) -> Enclosure:
-        """``x [M, K] @ w [N, K].T`` as this chain can have computed it, before any store."""
-        total, running, variance = self._ascending(x, w)
-        size = np.abs(x) @ np.abs(w).T
+    def matmul(self, x: Array, w: Array, start: Array | None = None) -> Enclosure:
+        """``start + x [M, K] @ w [N, K].T`` as this chain can have computed it, before any store.
+
+        ``start`` [N] may be the first term of the sum or the last: libraries do either.
+        """
+        offset = np.zeros(w.shape[0]) if start is None else np.abs(start)
+        total, running, variance = self._ascending(x, w, offset)
+        size = np.abs(x) @ np.abs(w).T + offset
         if self.order == "any":
-            radius = a_priori_factor(self, x.shape[1]) * size
-            variance = _UNKNOWN_ORDER**2 * np.maximum(variance, self._interleaved(x, w))
+            radius = a_priori_factor(self, x.shape[1] + (start is not None)) * size
+            variance = np.maximum(variance, self._interleaved(x, w, offset))
+            variance = _UNKNOWN_ORDER**2 * variance
         else:
             radius = running
+        total = total if start is None else total + start
         radius = radius + FP64_SLACK * size + _flushed(x, w)
         sigma = np.minimum(np.sqrt(variance), radius)
-        repeats = few_distinct(x) & few_distinct(w).T
+        repeats = repeats_roundings(x) & repeats_roundings(w).T
         sigma = np.where(repeats, radius / NEAR_SIGMAS, sigma)
-        noise = Noise(MEAN_ABS_OF_NORMAL * sigma, sigma, drift=np.where(repeats, radius, 0.0))
+        drift = np.where(repeats, radius, 0.0)
+        noise = Noise(MEAN_ABS_OF_NORMAL * sigma, sigma, drift=drift)
         return Enclosure.around(total, radius, NEAR_SIGMAS * sigma + _flushed(x, w), noise)
 
-    def _ascending(self, x: Array, w: Array) -> tuple[Array, Array, Array]:
+    def _ascending(self, x: Array, w: Array, offset: Array) -> tuple[Array, Array, Array]:
         """Sum, running bound and variance of the ascending order."""
         keys = x.shape[1]
         shape = (x.shape[0], w.shape[0])
@@ -87,15 +94,18 @@ class FmaChain:
         block = min(self.block or keys, keys)
         for start in range(0, keys, block):
             stop = min(start + block, keys)
-            chain, chain_error, chain_variance = self._chain(x[:, start:stop], w[:, start:stop])
-            total = total + chain
-            error, variance = error + chain_error, variance + chain_variance
+            first = offset if start == 0 else np.zeros_like(offset)
+            chain = self._chain(x[:, start:stop], w[:, start:stop], first)
+            total = total + chain[0]
+            error, variance = error + chain[1], variance + chain[2]
             if start:  # the addition of this chain to the ones before
-                error = (error + self.unit * np.abs(total)) / (1 - self.unit)
-                variance = variance + (RMS_OF_ROUNDING * self.unit * total) ** 2
+                merged = np.abs(total) + offset
+                error = (error + self.unit * merged) / (1 - self.unit)
+                variance = variance + (RMS_OF_ROUNDING * self.unit * merged) ** 2
         return total, error, variance
 
-    def _chain(self, x: Array, w: Array) -> tuple[Array, Array, Array]:
+    def _chain(self, x: Array, w: Array, offset: Array) -> tuple[Array, Array, Array]:
+        """One chain; every partial sum is at most |sum of products| + ``offset``."""
         shape = (x.shape[0], w.shape[0])
         partial, error, variance = np.zeros(shape), np.zeros(shape), np.zeros(shape)
         granule = max(1, min(_GRANULE, int(0.125 / self.unit)))
@@ -103,27 +113,30 @@ class FmaChain:
             a, b = x[:, start : start + granule], w[:, start : start + granule]
             count, size = a.shape[1], np.abs(a) @ np.abs(b).T
             before, partial = np.abs(partial), partial + a @ b.T
-            paid = count * self.unit * (before + size) + (0 if self.fused else self.unit * size)
+            paid = count * self.unit * (before + size + offset)
+            paid = paid if self.fused else paid + self.unit * size
             # (e + paid) (1 - u)^-n <= (e + paid) (1 + 2 n u) for n u <= 1/8
             error = (error + paid) * (1 + 2 * count * self.unit)
-            middle = np.maximum(before, np.abs(partial)) ** 2 + size**2 / count
+            middle = (np.maximum(before, np.abs(partial)) + offset) ** 2 + size**2 / count
             variance += count * (RMS_OF_ROUNDING * self.unit) ** 2 * middle
         return partial, error, variance
 
-    def _interleaved(self, x: Array, w: Array) -> Array:
+    def _interleaved(self, x: Array, w: Array, offset: Array) -> Array:
         """Variance where every lane j sums the products j, j + lanes, j + 2 lanes, ..."""
         keys = x.shape[1]
         lanes = min(_LANES, keys)
         steps = -(-keys // lanes)
-        sums = np.stack([x[:, j::lanes] @ w[:, j::lanes].T for j in range(lanes)])
-        variance = np.zeros(sums.shape[1:])
+        signed = np.stack([x[:, j::lanes] @ w[:, j::lanes].T for j in range(lanes)])
+        variance = np.zeros(signed.shape[1:])
         while True:
-            variance = np.maximum(variance, steps * (sums**2).sum(axis=0))
-            if len(sums) == 1:
+            sums = np.abs(signed)
+            with_start = (sums**2).sum(axis=0) + 2 * sums.max(axis=0) * offset + offset**2
+            variance = np.maximum(variance, steps * with_start)
+            if len(signed) == 1:
                 return np.asarray((RMS_OF_ROUNDING * self.unit) ** 2 * variance)
-            if len(sums) % 2:
-                sums = np.concatenate([sums, np.zeros_like(sums[:1])])
-            sums = sums[: len(sums) // 2] + sums[len(sums) // 2 :]
+            if len(signed) % 2:
+                signed = np.concatenate([signed, np.zeros_like(signed[:1])])
+            signed = signed[: len(signed) // 2] + signed[len(signed) // 2 :]
             steps *= 2
 
 
@@ -148,25 +161,30 @@ class TensorCore:
         if self.chain is not None:
             check_count("chain", self.chain)
 
-    def matmul(self, x: Array, w: Array) -> Enclosure:
-        """``x [M, K] @ w [N, K].T`` as this tensor core can have computed it, in FP32."""
+    def matmul(self, x: Array, w: Array, start: Array | None = None) -> Enclosure:
+        """``start + x [M, K] @ w [N, K].T`` as this tensor core can have computed it, in FP32;
+        ``start`` [N] as in :meth:`FmaChain.matmul`."""
         shape = (x.shape[0], w.shape[0])
+        offset = np.zeros(w.shape[0]) if start is None else np.abs(start)
         total, error = np.zeros(shape), np.zeros(shape)
         variance, drift = np.zeros(shape), np.zeros(shape)
         chain = self.chain or x.shape[1]
-        for start in range(0, x.shape[1], chain):
-            part = self._chain(x[:, start : start + chain], w[:, start : start + chain])
+        for begin in range(0, x.shape[1], chain):
+            first = offset if begin == 0 else np.zeros_like(offset)
+            part = self._chain(x[:, begin : begin + chain], w[:, begin : begin + chain], first)
             total = total + part[0]
             error, variance, drift = error + part[1], variance + part[2], drift + part[3]
-            if start:
-                error = (error + FP32_UNIT * np.abs(total)) / (1 - FP32_UNIT)
-                variance = variance + (RMS_OF_ROUNDING * FP32_UNIT * total) ** 2
-        radius = error + FP64_SLACK * (np.abs(x) @ np.abs(w).T) + _flushed(x, w)
+            if begin:
+                merged = np.abs(total) + offset
+                error = (error + FP32_UNIT * merged) / (1 - FP32_UNIT)
+                variance = variance + (RMS_OF_ROUNDING * FP32_UNIT * merged) ** 2
+        total = total if start is None else total + start
+        radius = error + FP64_SLACK * (np.abs(x) @ np.abs(w).T + offset) + _flushed(x, w)
         sigma, drift = np.minimum(np.sqrt(variance), radius), np.minimum(drift, radius)
         noise = Noise(MEAN_ABS_OF_NORMAL * sigma, sigma, np.zeros(()), drift)
         return Enclosure.around(total, radius, NEAR_SIGMAS * sigma + drift, noise)
 
-    def _chain(self, x: Array, w: Array) -> tuple[Array, Array, Array, Array]:
+    def _chain(self, x: Array, w: Array, offset: Array) -> tuple[Array, Array, Array, Array]:
         """Sum, running bound, variance and drift of one chain, looked at every few steps."""
         shape = (x.shape[0], w.shape[0])
         partial, error = np.zeros(shape), np.zeros(shape)
@@ -181,9 +199,9 @@ class TensorCore:
             size = _pinned(a, floor) @ _pinned(b, floor).T
             before, partial = np.abs(partial), partial + a @ b.T
             # Each of at most L terms loses < 2^(E-F), then 24 bits are kept by truncation.
-            top = before + size + error
+            top = before + size + error + offset
             error = (error + steps * (lost + 2.0**-23) * top) * (1 + steps * 2.0**-20)
-            middle = np.maximum(before, np.abs(partial))
+            middle = np.maximum(before, np.abs(partial)) + offset
             # Truncations are uniform on [0, quantum): deviation quantum / sqrt(12) each.
             deviation = 2.0**-23 + self.products**0.5 * 2.0**-self.fraction_bits
             variance += steps * (deviation / 12**0.5) ** 2 * (middle + size / steps**0.5) ** 2
@@ -217,13 +235,15 @@ def a_priori_factor(accumulate: Accumulation, keys: int) -> float:
     return math.expm1(longest * math.log1p(accumulate.unit))
 
 
-def few_distinct(terms: Array) -> NDArray[np.bool_]:
-    """Rows (last axis, kept) whose terms repeat so few magnitudes that rounding errors repeat too
-    instead of averaging out; only the rigorous bound holds for their sums."""
+def repeats_roundings(terms: Array) -> NDArray[np.bool_]:
+    """Rows (last axis, kept) whose rounding errors do not average out, so that only the rigorous
+    bound holds for their sums: few distinct magnitudes, or magnitudes so equal that each addition
+    to a large partial sum rounds alike (their spread is below its spacing, about 2 n u each)."""
     ordered = np.sort(np.abs(terms), axis=-1)
     changes = (np.diff(ordered, axis=-1) != 0.0).sum(axis=-1, keepdims=True)
-    few: NDArray[np.bool_] = changes + 1 < FEW_DISTINCT
-    return few
+    alike = 8.0 * terms.shape[-1] * FP32_UNIT * ordered.mean(axis=-1, keepdims=True)
+    few = changes + 1 < FEW_DISTINCT
+    return np.asarray(few | (ordered.std(axis=-1, keepdims=True) < alike))
 
 
 def _pinned(operand: Array, floor: float) -> Array:

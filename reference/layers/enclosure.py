@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.reference.layers.grid import round_to, spacing
+from verify.reference.layers.grid import round_to, spacing, tie_distance
 
 Array = NDArray[np.float64]
 
@@ -153,7 +153,8 @@ class Enclosure:
         lo, hi = _product(self.lo, self.hi, other.lo, other.hi)
         near_lo, near_hi = _product(self.near_lo, self.near_hi, other.near_lo, other.near_hi)
         noise = self.noise.scaled(other.mid).joined(other.noise.scaled(self.mid))
-        return Enclosure(self.mid * other.mid, lo, hi, near_lo, near_hi, noise)
+        with np.errstate(invalid="ignore", over="ignore"):
+            return Enclosure(self.mid * other.mid, lo, hi, near_lo, near_hi, noise)
 
     def widened(self, relative: float, absolute: Array | float = 0.0) -> Enclosure:
         """Room for an error of at most ``relative * |value| + absolute`` that may be systematic,
@@ -208,17 +209,25 @@ class Enclosure:
 
         Rounding is monotone, so the ends round too. An error below one spacing either vanishes or
         becomes a whole spacing: its mean size stays, its rms grows to sqrt(spacing * mean size).
+        A value that is known to lie next to a tie can only fall one way, and goes into the drift.
         """
         if fmt == "float64":
             return self
-        steps = spacing(self.mid, fmt) * self.noise.expected_size
+        step, size = spacing(self.mid, fmt), self.noise.expected_size
         noise = Noise(
             self.noise.mean_abs,
-            np.sqrt(self.noise.rms**2 + steps),
+            np.sqrt(self.noise.rms**2 + step * size),
             self.noise.common,
-            self.noise.drift,
+            self.noise.drift + _one_sided(self.mid, step, size, fmt),
         )
         return self._ends(lambda end: round_to(end, fmt), noise)
+
+
+def _one_sided(mid: Array, step: Array, size: Array, fmt: str) -> Array:
+    """A whole spacing where a small error decides to which side of a tie a value falls."""
+    with np.errstate(invalid="ignore"):
+        undecided = (tie_distance(mid, fmt) < 3.0 * size) & (size < step / 4.0)
+    return np.where(undecided, step, 0.0)
 
 
 def _product(a_lo: Array, a_hi: Array, b_lo: Array, b_hi: Array) -> tuple[Array, Array]:

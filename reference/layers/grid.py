@@ -15,8 +15,9 @@ def round_to(values: Array, fmt: str | Format) -> Array:
     fmt = get_format(fmt)
     if fmt.name == "float64":
         return np.asarray(values, dtype=np.float64)
-    rounded: Array = decode(encode(values, fmt), fmt)
-    return rounded
+    flat = np.asarray(values, dtype=np.float64).reshape(-1)
+    rounded: Array = decode(encode(flat, fmt), fmt)
+    return rounded.reshape(np.shape(values))
 
 
 def half_ulp(fmt: str | Format) -> float:
@@ -56,6 +57,13 @@ def cell(values: Array, fmt: str | Format) -> tuple[Array, Array]:
     inner = np.where(np.isinf(magnitude), overflow, inner)
     negative = np.signbit(values)
     return np.where(negative, -outer, inner), np.where(negative, -inner, outer)
+
+
+def tie_distance(exact: Array, fmt: str | Format) -> Array:
+    """Distance from each real number to the nearest tie between two grid points."""
+    low, high = cell(round_to(exact, fmt), fmt)
+    with np.errstate(invalid="ignore"):
+        return np.minimum(exact - low, high - exact)
 
 
 def distance_to_cell(exact: Array, values: Array, fmt: str | Format) -> Array:

@@ -68,11 +68,12 @@ def linear_enclosure(
     arithmetic = arithmetic or Arithmetic()
     rows, w, offset = _operands(x, weight, bias, operands)
     check_choice("bias_place", bias_place, BIAS_PLACES)
-    product = arithmetic.accumulate.matmul(rows.reshape(-1, rows.shape[-1]), w)
+    flat = rows.reshape(-1, rows.shape[-1])
     if offset is None:
-        return product
-    if bias_place == "after-store":
-        product = product.stored(store)
+        return arithmetic.accumulate.matmul(flat, w)
+    if bias_place == "before-store":
+        return arithmetic.accumulate.matmul(flat, w, offset).computed(FP32_UNIT, operations=2)
+    product = arithmetic.accumulate.matmul(flat, w).stored(store)
     return product.shifted(offset).computed(FP32_UNIT)
 
 

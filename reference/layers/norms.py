@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from verify.reference.layers.accumulate import FP32_UNIT, few_distinct
+from verify.reference.layers.accumulate import FP32_UNIT, repeats_roundings
 from verify.reference.layers.arithmetic import Arithmetic
 from verify.reference.layers.checks import (
     Array,
@@ -182,9 +182,11 @@ def _mean(values: Array, arithmetic: Arithmetic) -> Enclosure:
     size = np.abs(values).mean(axis=-1, keepdims=True)
     radius = (chain + 1) * FP32_UNIT * 1.01 * size
     sigma = RMS_OF_ROUNDING * FP32_UNIT * (chain / 3 + 2) ** 0.5 * size
-    sigma = np.where(few_distinct(values), radius / NEAR_SIGMAS, sigma)
+    repeats = repeats_roundings(values)
+    sigma = np.where(repeats, radius / NEAR_SIGMAS, sigma)
+    noise = Noise(common=sigma, drift=np.where(repeats, radius, 0.0))
     mean = values.mean(axis=-1, keepdims=True)
-    return Enclosure.around(mean, radius, NEAR_SIGMAS * sigma, Noise(common=sigma))
+    return Enclosure.around(mean, radius, NEAR_SIGMAS * sigma, noise)
 
 
 def _sum_of_positives(
@@ -210,8 +212,9 @@ def _sum_of_positives(
         off_centre = count * mean.radius**2
     radius = (chain + 3) * FP32_UNIT * 1.01 * scale + off_centre
     sigma = RMS_OF_ROUNDING * FP32_UNIT * (chain / 3 + 2) ** 0.5 * scale
-    sigma = np.where(few_distinct(terms), radius / NEAR_SIGMAS, sigma)
-    noise = Noise(common=sigma, drift=off_centre)
+    repeats = repeats_roundings(terms)
+    sigma = np.where(repeats, radius / NEAR_SIGMAS, sigma)
+    noise = Noise(common=sigma, drift=np.where(repeats, radius, off_centre))
     return Enclosure.around(total, radius, NEAR_SIGMAS * sigma + off_centre, noise)
 
 

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from verify.reference.layers.accumulate import repeats_roundings
 from verify.reference.layers.arithmetic import FP32_UNIT, SMALLEST_NORMAL_FP32, Arithmetic
 from verify.reference.layers.checks import Array, as_float64, check_axis, check_choice, check_number
 from verify.reference.layers.enclosure import NEAR_SIGMAS, RMS_OF_ROUNDING, Enclosure, Noise
@@ -74,12 +75,13 @@ def _mass(terms: Enclosure, chain: int) -> Enclosure:
     near_lo, near_hi = (end.sum(axis=-1, keepdims=True) for end in (terms.near_lo, terms.near_hi))
     radius = (chain + 1) * FP32_UNIT * 1.01 * total
     sigma = RMS_OF_ROUNDING * FP32_UNIT * (chain / 3 + 2) ** 0.5 * total
-    near = np.minimum(NEAR_SIGMAS * sigma, radius)
+    repeats = repeats_roundings(terms.mid)
+    near = np.where(repeats, radius, np.minimum(NEAR_SIGMAS * sigma, radius))
     drift = terms.noise.drift.sum(axis=-1, keepdims=True) if terms.noise.drift.ndim else 0.0
     spread = np.sqrt(
         np.sum(np.broadcast_to(terms.noise.rms, terms.mid.shape) ** 2, -1, keepdims=True)
     )
-    noise = Noise(common=np.hypot(sigma, spread), drift=np.asarray(drift))
+    noise = Noise(common=np.hypot(sigma, spread), drift=drift + np.where(repeats, radius, 0.0))
     floor = np.finfo(np.float64).tiny
     return Enclosure(
         total,
