@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
@@ -185,10 +186,15 @@ class SyntheticRun:
             sequence.generated = list((generated or {}).get(sequence.id, []))
         self.writer.close(self.sequences if self.writer.rank == 0 else None)
 
-    def __enter__(self) -> SyntheticRun:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.close()
 

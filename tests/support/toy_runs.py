@@ -74,7 +74,8 @@ class _Runner:
         self.embed = draw.standard_normal((VOCAB, WIDTH)).astype(np.float32)
         self.head = draw.standard_normal((WIDTH, VOCAB)).astype(np.float32)
         self.keys: dict[tuple[int, str], dict[str, np.ndarray]] = {}
-        self.key_records: dict[int, list[int]] = {}
+        self.reads: dict[str, int] = {}
+        """Last record of each key tap: the cache that the next one is made from."""
 
     def run(self) -> None:
         toy = self.toy
@@ -104,7 +105,9 @@ class _Runner:
             tokens = [[ids[n][p]] for n, p in rows]
             at = self.run_.add("tokens.in", tokens, "b t", rows=rows, dtype="int64")
             x = self.embed[[t[0] for t in tokens]]
-            x, at = self._tap("embed.out", x, rows, [at, Weight("embed.weight")], ["embedding"])
+            x, at = self._tap(
+                "embed.out", x, rows, [at, Weight("embed.weight")], ["aten.embedding"]
+            )
             for layer in range(self.toy.layers):
                 x, at = self._layer(layer, x, at, rows)
             if not choose:
@@ -112,7 +115,9 @@ class _Runner:
             last = {name: i for i, (name, _) in enumerate(rows)}
             picked = [rows[i] for i in last.values()]
             logits = _rowwise(x[list(last.values())], self.head)
-            logits, at = self._tap("logits", logits, picked, [at, Weight("embed.weight")], ["mm"])
+            logits, at = self._tap(
+                "logits", logits, picked, [at, Weight("embed.weight")], ["aten.mm"]
+            )
             best = np.argmax(logits, axis=1)
             best = self.toy.faults.get("tokens.out", lambda v, _: v)(best[:, None], picked)[:, 0]
             self.run_.add(
@@ -131,7 +136,7 @@ class _Runner:
                 _rowwise(x, self.w[f"{layer}{kind}"]),
                 rows,
                 [at, Weight(f"{name}.{kind}.weight")],
-                ["mm"],
+                ["aten.mm"],
             )
         q, q_at = self._tap(
             f"{name}.attn.in.q", parts["q"][0], rows, [parts["q"][1]], [], "b h t d"
@@ -145,26 +150,34 @@ class _Runner:
             if self.toy.kv_cast:
                 cast = encode(before.astype(np.float64), self.toy.kv_cast, saturate=True)
                 before = decode(cast, self.toy.kv_cast).astype(np.float32)
-            read, source = self._tap(
-                f"{name}.attn.in.{kind}", before, rows, [source], ["copy"], "b h s d"
-            )
+            tap = f"{name}.attn.in.{kind}"
+            cache = [self.reads[tap]] if tap in self.reads else []
+            read, source = self._tap(tap, before, rows, [source, *cache], ["aten.cat"], "b h s d")
+            self.reads[tap] = source
             sources.append(source)
             for (sequence, _), row in zip(rows, read, strict=True):
                 kept = self.keys.setdefault((layer, sequence), {})
                 kept[kind] = np.vstack([kept[kind], row]) if kind in kept else row[None]
         out = np.stack([self._attend(layer, s, p, q[i]) for i, (s, p) in enumerate(rows)])
-        out, source = self._tap(f"{name}.attn.out", out, rows, sources, ["attention"], "b t h d")
+        out, source = self._tap(
+            f"{name}.attn.out", out, rows, sources, ["aten.attention"], "b t h d"
+        )
         o = _rowwise(out, self.w[f"{layer}o"])
         o, source = self._tap(
-            f"{name}.o_proj.out", o, rows, [source, Weight(f"{name}.o.weight")], ["mm"]
+            f"{name}.o_proj.out", o, rows, [source, Weight(f"{name}.o.weight")], ["aten.mm"]
         )
         h = x + o
         m = np.tanh(_rowwise(h, self.w[f"{layer}m"]))
         m, m_at = self._tap(
-            f"{name}.mlp.out", m, rows, [at, source, Weight(f"{name}.m.weight")], ["mm", "tanh"]
+            f"{name}.mlp.out",
+            m,
+            rows,
+            [at, source, Weight(f"{name}.m.weight")],
+            ["aten.mm", "aten.tanh"],
         )
-        return self._tap(f"{name}.out", h + m, rows, [at, source, m_at], ["add"])
+        return self._tap(f"{name}.out", h + m, rows, [at, source, m_at], ["aten.add"])
 
+    @np.errstate(all="ignore")  # planted infinities run through here
     def _attend(self, layer: int, sequence: str, position: int, q: np.ndarray) -> np.ndarray:
         kept = self.keys[layer, sequence]
         k, v = (kept[kind][: position + 1].reshape(-1, HEADS, HEAD_DIM) for kind in "kv")
@@ -208,8 +221,15 @@ class _Runner:
             ops=ops,
             shape=shape,
             attributes=attributes,
+            carried=self._carried(tap, rows),
         )
         return values, seq
+
+    def _carried(self, tap: str, rows: list[tuple[str, int]]) -> int:
+        """Key rows of earlier steps that a reader of the tap sees as well."""
+        if ".attn.in." not in tap or tap.endswith("q"):
+            return 0
+        return sum(min(p for n, p in rows if n == name) for name in {n for n, _ in rows})
 
 
 def _rowwise(x: np.ndarray, w: np.ndarray) -> np.ndarray:

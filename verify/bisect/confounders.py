@@ -88,7 +88,7 @@ def _facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict) or not value:
+    if not isinstance(value, dict):
         yield prefix, value
         return
     for key, item in value.items():

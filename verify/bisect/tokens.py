@@ -158,7 +158,8 @@ class _Position:
             y = others[0] if others else x
         if not (0 <= x < len(a) and 0 <= y < len(a)):
             return math.nan
-        return float((b[x] - b[y]) - (a[x] - a[y]))
+        with np.errstate(invalid="ignore"):  # infinite logits have no shift
+            return float((b[x] - b[y]) - (a[x] - a[y]))
 
     def _candidates(self, ranking: Ranking) -> list[TopToken]:
         x = self.compared.alignment
