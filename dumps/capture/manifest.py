@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -53,12 +54,16 @@ def observed_settings(model: torch.nn.Module) -> dict[str, Any]:
     """What can be seen of how a model will compute."""
     tensors = list(model.parameters())
     return {
-        "dtype": sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors}),
-        "device": sorted({str(tensor.device) for tensor in tensors}),
+        "dtype": _listed(str(tensor.dtype).removeprefix("torch.") for tensor in tensors),
+        "device": _listed(str(tensor.device) for tensor in tensors),
         "threads": torch.get_num_threads(),
         "weights_alignment": weights_alignment(tensors),
         "training": model.training,
     }
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(sorted(set(names)))
 
 
 def weights_alignment(tensors: list[torch.nn.Parameter]) -> int:

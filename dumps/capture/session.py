@@ -16,7 +16,7 @@ import torch
 from verify.dumps.capture import step_arguments, torch_attention
 from verify.dumps.capture.core import CoreRecorder
 from verify.dumps.capture.hooks import ModuleHooks, input_ports, output_ports
-from verify.dumps.capture.identity import Call, Identity
+from verify.dumps.capture.identity import Identity, module_call
 from verify.dumps.capture.positions import Step
 from verify.dumps.capture.recorder import Recorder
 from verify.dumps.capture.selection import Levels, TapSelection, port
@@ -64,6 +64,7 @@ class Capture:
         self.writer = DumpWriter(path, manifest, rank=rank, byte_budget=byte_budget)
         self._table = StorageTable()
         self._provenance = Tracer(self._table) if edges == "trace" else Identity(self._table)
+        self._traced = edges == "trace"
         self._recorder = Recorder(self.writer, self._table, self._provenance, levels, axes)
         self.core = CoreRecorder(self._recorder, self.taps, self._table)
         self._hugging_face = _is_hugging_face(model)
@@ -204,7 +205,7 @@ class Capture:
         if self.current_step is not None:
             for name, tensor in output_ports(output):
                 if port(path, name) in self.taps:
-                    call = self._call(path, module, args, kwargs)
+                    call = None if self._traced else module_call(path, module, args, kwargs)
                     self._recorder.record(port(path, name), tensor, call=call)
         if not path:
             self._record_logits(output)
@@ -239,15 +240,6 @@ class Capture:
         logits = output.get("logits") if isinstance(output, Mapping) else None
         if isinstance(logits, torch.Tensor) and self.current_step is not None:
             self._record_port("logits", logits, "b t v" if logits.ndim == 3 else None)
-
-    def _call(self, path: str, module: torch.nn.Module, args: Any, kwargs: Any) -> Call | None:
-        """Where a module's output came from; a trace knows better."""
-        if isinstance(self._provenance, Tracer):
-            return None
-        operands = tuple(tensor for _, tensor in input_ports(args, kwargs))
-        own = [name for name, _ in module.named_parameters()]
-        own += [name for name, _ in module.named_buffers()]
-        return Call(operands, tuple(port(path, name) for name in own))
 
 
 def _columns(columns: Listing[int], step: Step) -> np.ndarray:

@@ -31,6 +31,11 @@ def place(tensor: torch.Tensor) -> Place:
     return Place(int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride(), tensor.dtype)
 
 
+def fills(tensor: torch.Tensor) -> bool:
+    """Whether the tensor is all of its storage, each element once."""
+    return tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+
+
 def version(tensor: torch.Tensor) -> int | None:
     """Count of in-place changes; None for inference tensors, which do not count them."""
     return None if tensor.is_inference() else tensor._version
@@ -91,8 +96,8 @@ class Memory:
     places: dict[Place, Ancestry] = field(default_factory=dict)
     recorded: dict[Place, Recorded] = field(default_factory=dict)
 
-    def ancestry(self, at: Place) -> Ancestry | None:
-        found = self.places.get(at)
+    def ancestry(self, tensor: torch.Tensor) -> Ancestry | None:
+        found = self.places.get(place(tensor)) if self.places else None
         return self.whole if found is None else found
 
 
@@ -116,7 +121,7 @@ class StorageTable:
     def recorded(self, tensor: torch.Tensor) -> Recorded | None:
         """The record of exactly this tensor: same memory and place, unchanged since then."""
         memory = self.find(tensor)
-        found = memory.recorded.get(place(tensor)) if memory else None
+        found = memory.recorded.get(place(tensor)) if memory and memory.recorded else None
         if found is None or found.version != version(tensor):
             return None
         return found if found.version is not None or found.content == _content(tensor) else None
@@ -133,7 +138,7 @@ class StorageTable:
         """Let record ``seq`` be the input of all that is computed from ``tensor``."""
         memory, at = self.get(tensor), place(tensor)
         ancestry = Ancestry.of(Input(kind="record", seq=seq))
-        if tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
+        if fills(tensor):
             memory.whole, memory.places = ancestry, {}
         else:
             memory.places[at] = ancestry
@@ -143,7 +148,8 @@ class StorageTable:
         memory, at = self.get(tensor), place(tensor)
         names = Ancestry.of(Input(kind="weight", name=name))
         memory.whole = merge([memory.whole or NOTHING, names])
-        memory.places[at] = merge([memory.places.get(at) or NOTHING, names])
+        if not fills(tensor):  # one of several weights in a shared piece of memory
+            memory.places[at] = merge([memory.places.get(at) or NOTHING, names])
 
     def forget_freed(self) -> None:
         """Drop what is known about storages that no longer exist."""

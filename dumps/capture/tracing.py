@@ -15,7 +15,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from verify.dumps.capture.identity import Call
-from verify.dumps.capture.storages import NOTHING, Ancestry, Memory, StorageTable, merge, place
+from verify.dumps.capture.storages import (
+    NOTHING,
+    Ancestry,
+    Memory,
+    StorageTable,
+    fills,
+    merge,
+    place,
+)
 from verify.dumps.capture.tensor_words import tensor_digest
 from verify.dumps.format.schema import Input
 
@@ -97,6 +105,12 @@ def _spelled(op: _Op, kwargs: dict[str, Any]) -> str:
     return op.name
 
 
+def _targets(op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
+    """Tensors that the operation writes to."""
+    written = (args[i] if i < len(args) else kwargs.get(name) for i, name in op.written)
+    return list(_tensors(written))
+
+
 def _has_storage(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_nested
 
@@ -111,23 +125,17 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.table = table
         self.collectives = 0
         self._ops: dict[Any, _Op] = {}
-        self._paused = False
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Operations inside are the capture's own and leave no trace."""
-        before, self._paused = self._paused, True
-        try:
+        with torch._C._DisableTorchDispatch():
             yield
-        finally:
-            self._paused = before
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        if self._paused:
-            return func(*args, **kwargs)
         op = self._ops.get(func)
         if op is None:
             op = self._ops[func] = _describe(func)
@@ -135,10 +143,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         ancestry = self._ancestry_of_result(op, args, kwargs)
         result = func(*args, **kwargs)
-        for index, name in op.written:
-            target = args[index] if index < len(args) else kwargs.get(name)
-            for tensor in _tensors([target]):
-                self._write(tensor, ancestry, whole=op.overwriting)
+        for tensor in _targets(op, args, kwargs):
+            self._write(tensor, ancestry, replaced=op.overwriting and fills(tensor))
         if not op.written:
             for tensor in _tensors([result]):
                 self._note(tensor, ancestry)
@@ -153,9 +159,12 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return merge([Ancestry.of(Input(kind="unknown", name=name))], name)
         if op.shape_only:
             return Ancestry({}, {name: None})
-        skipped = {i for i, _ in op.written} if op.overwriting else ()
-        operands = [value for i, value in enumerate(args) if i not in skipped]
-        sources = [self.ancestry(tensor) for tensor in _tensors([*operands, *kwargs.values()])]
+        operands = _tensors([*args, *kwargs.values()] if kwargs else args)
+        if op.overwriting:
+            targets = _targets(op, args, kwargs)
+            replaced = {id(tensor) for tensor in targets if fills(tensor)}
+            operands = (tensor for tensor in operands if id(tensor) not in replaced)
+        sources = [self.ancestry(tensor) for tensor in operands]
         if len(sources) == 1 and name in sources[0].ops:
             return sources[0]
         return merge(sources, name)
@@ -165,7 +174,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not _has_storage(tensor):
             return Ancestry.of(Input(kind="unknown", name=f"{tensor.layout} tensor"))
         memory = self.table.find(tensor)
-        found = memory.ancestry(place(tensor)) if memory else None
+        found = memory.ancestry(tensor) if memory else None
         return found if found is not None else self.name_value(tensor)
 
     def explain(self, tensor: torch.Tensor, call: Call | None) -> Ancestry:
@@ -175,7 +184,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def name_value(self, tensor: torch.Tensor, name: str | None = None) -> Ancestry:
         """Enter a tensor from outside under its name, unless it is known already."""
         memory = self.table.get(tensor)
-        found = memory.ancestry(place(tensor))
+        found = memory.ancestry(tensor)
         if found is None:
             found = NOTHING
             if tensor.numel():
@@ -197,11 +206,11 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             memory.places.setdefault(place(tensor), ancestry)
 
-    def _write(self, tensor: torch.Tensor, ancestry: Ancestry, *, whole: bool) -> None:
+    def _write(self, tensor: torch.Tensor, ancestry: Ancestry, *, replaced: bool) -> None:
         """Enter an in-place change. Other views may overlap, so all of the storage may depend on
         it, unless the change replaced everything."""
         memory = self.table.get(tensor)
-        if whole and tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes():
+        if replaced:
             memory.whole = ancestry
         else:
             memory.whole = merge([*_known(memory), ancestry])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +18,8 @@ def quiet_transformers() -> Iterator[None]:
     logging.set_verbosity(logging.CRITICAL)
     logging.disable_progress_bar()
     try:
-        with warnings.catch_warnings():
+        # Its GGUF reader has a bar that no switch turns off.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:

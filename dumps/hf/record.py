@@ -194,7 +194,7 @@ def _end_ids(loaded: LoadedModel) -> frozenset[int]:
 def _settings(request: Request, loaded: LoadedModel) -> dict[str, Any]:
     """How the run computes; what the capture selects stands elsewhere."""
     table = asdict(request)
-    kept = ("attn", "batch", "dtype", "kv_cache", "prefill_chunk", "raw")
+    kept = ("attn", "batch", "kv_cache", "prefill_chunk", "raw")
     return {
         **{name: table[name] for name in kept},
         "prompts": len(request.prompts),
