@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 import msgspec
 
 from verify.errors import StorageError, UsageError
 
-REPORT_FILES = ("report.html", "report.json")
-FIGURE_ENDINGS = (".png", ".svg", ".pdf")
-FIGURE_STEMS = (
-    "token-margins",
-    "growth-depth",
-    "growth-positions",
-    "heatmap",
-    "ulp-distribution",
-    "relative-distribution",
-    "distribution-by-tap",
+_FIGURE = re.compile(
+    r"(token-margins|growth-depth|growth-positions|heatmap(-\d+)?|ulp-distribution"
+    r"|relative-distribution|distribution-by-tap)\.(png|svg|pdf)"
 )
 _MARK = "verify-bisect/"
 
@@ -29,37 +23,50 @@ class _Head(msgspec.Struct):
     schema: str
 
 
-def prepare(directory: str | Path) -> Path:
-    """Make ``directory`` if it is new, and check that writing there overwrites only our own files.
-
-    Figures of an earlier report are removed, so that none is left that the new one does not have;
-    other files that somebody laid beside a report stay.
+def check(directory: str | Path) -> Path:
+    """Refuse a place where a report would overwrite something that is not one. Writes nothing.
 
     Raises:
         UsageError: it is a file, or holds things but no earlier report.
-        StorageError: it cannot be made or read.
+        StorageError: it cannot be read.
     """
     target = Path(directory)
     try:
-        target.mkdir(parents=True, exist_ok=True)
-        present = sorted(target.iterdir())
-    except FileExistsError:
+        present = sorted(path.name for path in target.iterdir())
+    except FileNotFoundError:
+        return target
+    except NotADirectoryError:
         raise UsageError(
             "a report needs a directory", where=target, found="a file", hint="choose another --out"
         ) from None
     except OSError as error:
-        raise StorageError("the directory cannot be used", where=target, found=error) from error
-    foreign = [path.name for path in present if not is_figure(path)]
-    if foreign and not _holds_report(target):
+        raise StorageError("the directory cannot be read", where=target, found=error) from error
+    if present and not _holds_report(target):
         raise UsageError(
             "the directory holds something that is not a report",
             where=target,
-            found=", ".join(foreign[:3]),
+            found=", ".join(present[:3]),
             allowed="a new or empty directory, or one with an earlier report",
             hint="choose another --out; nothing was written",
         )
-    for path in filter(is_figure, present):
-        path.unlink()
+    return target
+
+
+def prepare(directory: str | Path) -> Path:
+    """Make ``directory`` if it is new, and take the figures of an earlier report away, so that
+    none is left that the new one does not have. Other files beside a report stay.
+
+    Raises:
+        UsageError: it is a file, or holds things but no earlier report.
+        StorageError: it cannot be made, read or cleared.
+    """
+    target = check(directory)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        for path in filter(is_figure, target.iterdir()):
+            path.unlink()
+    except OSError as error:
+        raise StorageError("the directory cannot be used", where=target, found=error) from error
     return target
 
 
@@ -79,10 +86,8 @@ def write_file(path: Path, data: bytes) -> None:
 
 
 def is_figure(path: Path) -> bool:
-    """A file with a name that only our figures have."""
-    stem, _, number = path.stem.partition("-") if path.stem.startswith("heatmap-") else (
-        path.stem, "", "1")  # fmt: skip
-    return path.suffix in FIGURE_ENDINGS and stem in FIGURE_STEMS and number.isdigit()
+    """Whether the name is one that figures of a report have."""
+    return _FIGURE.fullmatch(path.name) is not None
 
 
 def _holds_report(target: Path) -> bool:

@@ -34,7 +34,7 @@ def write_plots(
     """Write every figure of ``result`` in each of ``formats`` (png, svg, pdf).
 
     Args:
-        directory: new, empty, or holding an earlier report or earlier figures of this package.
+        directory: new, empty, or holding an earlier report of this package.
 
     Raises:
         ArgumentError: a format that is not known.
@@ -65,11 +65,12 @@ def inline_svg(plot: Plot) -> str:
     """The figure as an ``<svg>`` element: real text, colours that follow the page's theme, ids
     that do not clash with another figure's."""
     buffer = io.StringIO()
-    with styled(), matplotlib.rc_context({"svg.hashsalt": plot.name, "svg.id": plot.name}):
+    with styled(), matplotlib.rc_context({"svg.hashsalt": plot.name}):
         plot.figure.savefig(buffer, format="svg", metadata=_METADATA["svg"])
     text = buffer.getvalue()
     text = text[text.index("<svg") :].strip()
     text = re.sub(r"<metadata>.*?</metadata>\s*", "", text, flags=re.DOTALL)
+    text = re.sub(r'<g id="[^"]*"', "<g", text)  # the same in every figure, and never referred to
     for colour, variable in _THEME.items():
         text = text.replace(colour, variable)
     return text

@@ -120,7 +120,7 @@ def new_figure(height: float, columns: int = 1, rows: int = 1) -> tuple[Figure, 
 
 def magnitude_map() -> Colormap:
     """Dark (small) to light green (large); never as light as EQUAL."""
-    colours = matplotlib.colormaps["viridis"](range(232))
+    colours = matplotlib.colormaps["viridis"](range(226))
     return ListedColormap(colours, name="magnitude")
 
 
