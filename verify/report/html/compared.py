@@ -45,7 +45,7 @@ _WORDS = (
     ("relative L2", "‖b − a‖ / ‖a‖ over finite elements; 0 means equal"),
     ("ULP", "distance in representable values of the coarser of the two dtypes"),
     ("margin", "best logit minus next best logit; in steps: in ULPs of the logits at that size"),
-    ("shift", "how far A's choice moved against its rival; above A's margin the token flips"),
+    ("shift", "A's choice against its rival; where it reaches A's margin the token flips"),
 )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ _LINKS = (
     ("reproduce", "Reproduce"),
 )
 _NOTES = {
-    "token-margins": "A token flips where the shift exceeds A's margin.",
+    "token-margins": "A token flips where the shift reaches A's margin.",
     "growth-depth": "The dashed line is the unit roundoff of the dtype: the relative size of one "
     "rounding.",
     "growth-positions": "Over the residual stream.",
