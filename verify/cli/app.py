@@ -33,6 +33,9 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
 )
 """Name of the command, module, function."""
 
+GROUPS: tuple[tuple[str, str], ...] = (("kernels", "verify.cli.kernels"),)
+"""Name of a group of commands, and the module that holds its `app`."""
+
 app = typer.Typer(
     name="verify",
     help="Find where two runs of a model part, why, and whether that is rounding or a defect.",
@@ -66,6 +69,8 @@ def _register(command: str, module: str, function: str) -> None:
 
 for _command in COMMANDS:
     _register(*_command)
+for _name, _module in GROUPS:
+    app.add_typer(importlib.import_module(_module).app, name=_name)
 
 
 def main() -> None:

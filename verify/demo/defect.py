@@ -72,14 +72,9 @@ def _without_newest_key(out: Any, q: Any, k: Any, v: Any, kv_head: int, scale: f
     group = q.shape[1] // k.shape[1]
     heads = slice(kv_head * group, (kv_head + 1) * group)
     position = torch.arange(keys - queries, keys)[:, None]
-    allowed = torch.arange(keys)[None, :] < position.clamp(min=1)
-    wrong = torch.nn.functional.scaled_dot_product_attention(
-        q[:, heads],
-        k[:, kv_head : kv_head + 1].expand(-1, group, -1, -1),
-        v[:, kv_head : kv_head + 1].expand(-1, group, -1, -1),
-        attn_mask=allowed,
-        scale=scale,
-    )
+    hidden = torch.arange(keys)[None, :] >= position.clamp(min=1)
+    scores = q[:, heads] @ k[:, kv_head, None].transpose(-1, -2) * scale
+    wrong = scores.masked_fill(hidden, float("-inf")).softmax(-1) @ v[:, kv_head, None]
     out = out.clone()
     out[:, :, heads] = wrong.transpose(1, 2)
     return out
