@@ -121,63 +121,73 @@ class Measure:
 
     def _add_tile(self, a: Words, b: Words) -> RowMeasures:
         differs = self.pairing.differs(a, b)
+        at = np.flatnonzero(differs)
+        counts = np.count_nonzero(differs, axis=1)
         x, y = self.pairing.values(a, b)
-        finite = np.isfinite(x) & np.isfinite(y)
-        nonfinite = self._count_specials(differs, finite, x, y)
         with np.errstate(invalid="ignore", over="ignore"):
             size = np.abs(y - x)
-        reference = np.abs(x)
-        if not finite.all():
-            size = np.where(finite, size, 0.0)
-            reference = np.where(finite, reference, 0.0)
-        counts = np.count_nonzero(differs, axis=1)
-        max_ulp = self._add_distances(a, b, differs, counts)
-        self._add_relative(size, reference, differs, finite)
+        nonfinite = np.zeros(len(a), np.int64)
+        mismatches = 0
+        if not np.isfinite(size).all():
+            finite = np.isfinite(x) & np.isfinite(y)
+            nonfinite = self._count_specials(differs & ~finite, x, y)
+            mismatches = int(np.count_nonzero(differs & ~finite))
+            size, x = np.where(finite, size, 0.0), np.where(finite, x, 0.0)
         self.elements += a.size
-        self.differing_elements += int(counts.sum())
+        self.differing_elements += len(at)
         self.max_abs = max(self.max_abs, float(size.max(initial=0.0)))
-        return RowMeasures(counts, _sum_sq(size), _sum_sq(reference), max_ulp, nonfinite)
+        self._add_relative(size.reshape(-1)[at], x.reshape(-1)[at], a.size - len(at), mismatches)
+        max_ulp = self._add_distances(a.reshape(-1)[at], b.reshape(-1)[at], counts, a.size)
+        return RowMeasures(counts, _sum_sq(size), _sum_sq(x), max_ulp, nonfinite)
 
-    def _count_specials(
-        self, differs: Mask, finite: Mask, x: NDArray[Any], y: NDArray[Any]
-    ) -> NDArray[np.int64]:
-        """Count zeros that differ in sign, NaN payloads and non-finite mismatches (by row)."""
-        if not self.pairing.is_integer:
-            self.signed_zero_only += int(np.count_nonzero(differs & (x == y)))
-        if finite.all():
-            return np.zeros(len(x), np.int64)
+    def _count_specials(self, differs: Mask, x: NDArray[Any], y: NDArray[Any]) -> NDArray[np.int64]:
+        """Count NaN of other bits, and non-finite mismatches (by row); ``differs``: the differing
+        elements of which a side is not finite."""
         both_nan = np.isnan(x) & np.isnan(y)
         self.nan_payload_only += int(np.count_nonzero(differs & both_nan))
-        mismatch = np.count_nonzero(differs & ~finite & ~both_nan, axis=1)
+        mismatch = np.count_nonzero(differs & ~both_nan, axis=1)
         self.nonfinite += int(mismatch.sum())
         return np.asarray(mismatch, np.int64)
 
     def _add_distances(
-        self, a: Words, b: Words, differs: Mask, counts: NDArray[np.int64]
+        self, a: Words, b: Words, counts: NDArray[np.int64], elements: int
     ) -> NDArray[np.uint64]:
-        """Add the ULP distances of the elements that differ; the largest of each row."""
-        largest = np.zeros(len(a), np.uint64)
-        self.ulps.add_equal(a.size - int(counts.sum()))
-        distances = self.pairing.distances(a[differs], b[differs])
-        if distances is None:
+        """Add the ULP distances of the differing elements, ``counts`` of them a row; the largest of
+        each row."""
+        largest = np.zeros(len(counts), np.uint64)
+        self.ulps.add_equal(elements - len(a))
+        distances = self.pairing.distances(a, b)
+        if distances is None or not len(a):
             return largest
         comparable = distances != INCOMPARABLE
-        self.ulps.add(distances[comparable], int(np.count_nonzero(~comparable)))
-        some = np.flatnonzero(counts)
-        if some.size:
-            starts = np.concatenate([[0], np.cumsum(counts[some])[:-1]])
+        if comparable.all():
+            self.ulps.add(distances, 0)
+        else:
+            self.ulps.add(distances[comparable], int(np.count_nonzero(~comparable)))
             distances[~comparable] = 0
-            largest[some] = np.maximum.reduceat(distances, starts)
+        some = np.flatnonzero(counts)
+        starts = np.concatenate([[0], np.cumsum(counts[some])[:-1]])
+        largest[some] = np.maximum.reduceat(distances, starts)
         return largest
 
     def _add_relative(
-        self, size: NDArray[np.float64], reference: NDArray[np.float64], differs: Mask, finite: Mask
+        self, size: NDArray[np.float64], x: NDArray[Any], equal: int, mismatches: int
     ) -> None:
-        unequal = size > 0
-        floor = self.pairing.smallest_normal
-        self.relative.add(size[unequal] / np.maximum(reference[unequal], floor))
-        # Zeros of either sign are equal in value; a NaN against a number is counted elsewhere.
-        self.relative.equal += int(np.count_nonzero(~unequal & (finite | ~differs)))
+        """Add the relative errors of the differing elements.
+
+        Args:
+            size, x: |b - a| and a of each; 0 where a side is not finite.
+            equal: elements beside them that are equal.
+            mismatches: how many of them are not finite.
+        """
+        apart = size > 0
+        if not apart.all():
+            size, x = size[apart], x[apart]
+        same = len(apart) - len(size) - mismatches  # of other sign, or of other bits
+        self.relative.equal += equal + same
+        if not self.pairing.is_integer:
+            self.signed_zero_only += same
+        self.relative.add(size / np.maximum(np.abs(x), self.pairing.smallest_normal))
 
 
 def _tiles(rows: NDArray[np.int64], row_length: int) -> list[NDArray[np.int64]]:
@@ -187,6 +197,6 @@ def _tiles(rows: NDArray[np.int64], row_length: int) -> list[NDArray[np.int64]]:
 
 def _sum_sq(values: NDArray[Any]) -> NDArray[np.float64]:
     """Sum of squared magnitudes of each row."""
-    size = np.abs(values)
+    size = np.abs(values) if values.dtype.kind == "c" else values
     with np.errstate(over="ignore"):
         return np.asarray(np.einsum("ij,ij->i", size, size), np.float64)
