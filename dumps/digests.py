@@ -84,8 +84,12 @@ def partial_sums(words: Words, dtype_name: str, offset: int = 0) -> Sums:
 def finalise(sums: Sums, dtype_name: str, row_length: int) -> Sums:
     """Digests of whole rows of ``row_length`` elements, uint64 ``[rows]``: a bijection of ``sums``
     for one dtype and length."""
-    salt = mix64(np.array([(fnv1a(dtype_name) + row_length) & _U64], np.uint64))
-    return mix64(np.asarray(sums, np.uint64) ^ salt)
+    return mix64(np.asarray(sums, np.uint64) ^ _salt(dtype_name, row_length))
+
+
+@lru_cache(maxsize=256)
+def _salt(dtype_name: str, row_length: int) -> NDArray[np.uint64]:
+    return mix64(np.array([(fnv1a(dtype_name) + row_length) & _U64], np.uint64))
 
 
 def row_digests(words: Words, dtype_name: str, offset: int = 0) -> Sums:
@@ -106,7 +110,7 @@ def fnv1a(name: str) -> int:
     """64-bit FNV-1a of the ASCII name: how a dtype enters the digest.
 
     Source: http://www.isthe.com/chongo/tech/comp/fnv/
-    ."""
+    """
     state = 0xCBF29CE484222325
     for byte in name.encode("ascii"):
         state = ((state ^ byte) * 0x100000001B3) & _U64

@@ -35,10 +35,8 @@ def from_parquet(data: bytes, schema: pa.Schema) -> pa.Table:
     Raises:
         ValueError: not Parquet, a column missing or of another type, or a null where none may be.
     """
-    coded = [f.name for f in schema if pa.types.is_dictionary(f.type)]
     try:
-        file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=coded)
-        table = file.read(use_threads=False)
+        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
         columns = [_column(table, field) for field in schema]
     except (OSError, pa.ArrowException, LookupError, OverflowError) as error:
         # LookupError: pyarrow looks up names of the stored Arrow schema in the Parquet one.

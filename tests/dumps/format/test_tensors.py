@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,18 @@ def test_a_file_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(CorruptDumpError, match="the file ends inside a tensor"):
         read_rows(path, places["1"], 0, 1)
+
+
+def test_short_reads_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system may give less than was asked for; it does so beyond 2 GiB."""
+    path = write(tmp_path / "t", GOOD, data=bytes(range(8)))
+    whole = os.preadv
+
+    def stingy(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        return whole(descriptor, [buffers[0][:2]], offset)
+
+    monkeypatch.setattr(os, "preadv", stingy)
+    assert read_rows(path, read(path)["0"], 0, 2).tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_files_of_the_library_read_the_same(tmp_path: Path) -> None:
