@@ -18,7 +18,9 @@ DEFAULT = "default"
 
 CORE_PORTS = ("attn.in.q", "attn.in.k", "attn.in.v", "attn.in.mask", "attn.out")
 CACHE_PORTS = ("cache.in.k", "cache.in.v")
-ROOT_TAPS = ("tokens.in", "tokens.out", "positions.in", "logits")
+TOKEN_TAPS = ("tokens.in", "tokens.out")
+"""Token ids are what a run is told by: always recorded, at every level in full."""
+ROOT_TAPS = (*TOKEN_TAPS, "positions.in", "logits")
 _PORT = re.compile(r"\.?(out(\.\w+)?|in\.\w+|attn\.(in\.[qkv]|in\.mask|out)|cache\.in\.[kv])$")
 
 T = TypeVar("T")
@@ -80,7 +82,7 @@ class TapSelection:
         defaults = default_taps(model) if DEFAULT in given else []
         chosen = [glob for glob in given if glob != DEFAULT]
         _check_globs(chosen, model)
-        patterns = [*defaults, *chosen]
+        patterns = [*defaults, *chosen, *TOKEN_TAPS]
         self._exact = frozenset(p for p in patterns if not set(p) & set("*?["))
         self._patterns = [p for p in patterns if p not in self._exact]
         self._known: dict[str, bool] = {}
@@ -132,8 +134,7 @@ class Levels:
                 )
 
     def of(self, tap: str) -> Kept:
-        # Token ids are what a run is told by: they are kept whole at every level.
-        if tap in ("tokens.in", "tokens.out"):
+        if tap in TOKEN_TAPS:
             return "full"
         found = self.match(self._levels, tap)
         return "digest" if found is None else found  # type: ignore[return-value]

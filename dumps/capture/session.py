@@ -159,7 +159,7 @@ class Capture:
         columns: Listing[int] | None = None,
         attributes: dict[str, Any] | None = None,
     ) -> None:
-        """Record a tensor of your own loop at ``tap``, if that is selected.
+        """Record a tensor of your own loop at ``tap``, a name of your choice.
 
         Args:
             axes: names of the axes (``b t c``); None: inferred.
@@ -172,9 +172,8 @@ class Capture:
         if self.current_step is None:
             hint = "wrap the iteration of your loop in `with run.step(...)`"
             raise UsageError("there is no step to record into", where=tap, hint=hint)
-        if tap in self.taps:
-            at = None if columns is None else _columns(columns, self.current_step)
-            self._recorder.record(tap, tensor, axes=axes, columns=at, attributes=attributes)
+        at = None if columns is None else _columns(columns, self.current_step)
+        self._recorder.record(tap, tensor, axes=axes, columns=at, attributes=attributes)
 
     def complete(self, sequences: Iterable[Sequence], token_text: Mapping[str, str]) -> None:
         """What the manifest shall say about sequences when the capture ends well."""

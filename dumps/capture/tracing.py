@@ -27,28 +27,20 @@ from verify.dumps.capture.storages import (
 from verify.dumps.capture.tensor_words import tensor_digest
 from verify.dumps.format.schema import Input
 
+
+def _aten(names: str) -> frozenset[str]:
+    return frozenset(f"aten.{name}" for name in names.split())
+
+
 # Results depend on the shape of the operand, not on its values.
-_SHAPE_ONLY = frozenset(
-    f"aten.{name}"
-    for name in [
-        "empty_like",
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "rand_like",
-        "randn_like",
-        "randint_like",
-        "new_empty",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "new_empty_strided",
-    ]
-)
+_SHAPE_ONLY = _aten("zeros_like ones_like full_like new_zeros new_ones new_full")
+# Memory that something has yet to write to. A kernel launched past the dispatcher does so unseen,
+# so this is not "nothing": it stays unknown until an operation seen here replaces all of it.
+_UNWRITTEN = _aten("empty empty_like empty_strided empty_permuted new_empty new_empty_strided")
 # The very same values at the very same place: nothing to note.
-_PASSING = frozenset({"aten.detach", "aten.alias", "aten.lift_fresh", "aten.lift"})
+_PASSING = _aten("detach alias lift_fresh lift")
 # In-place operations after which nothing of the old values is left.
-_OVERWRITING = frozenset({"aten.copy_", "aten.zero_", "aten.fill_"})
+_OVERWRITING = _aten("copy_ zero_ fill_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +51,7 @@ class _Op:
     passing: bool
     shape_only: bool
     overwriting: bool
-    random: bool
+    unknown: bool
     collective: bool
     written: tuple[tuple[int, str], ...]
     """Position and name of the operands that it writes to."""
@@ -76,6 +68,7 @@ def _describe(func: Any) -> _Op:
         if argument.alias_info is not None and argument.alias_info.is_write
     )
     seeded = torch.Tag.nondeterministic_seeded in func.tags
+    dropout = any("dropout" in argument.name for argument in arguments)
     out_variant = any(argument.is_out for argument in arguments)
     return _Op(
         name=name,
@@ -83,7 +76,7 @@ def _describe(func: Any) -> _Op:
         shape_only=name in _SHAPE_ONLY,
         overwriting=name in _OVERWRITING or out_variant,
         # Fused attention carries the tag for its dropout, which models in eval mode do not use.
-        random=seeded and not any("dropout" in argument.name for argument in arguments),
+        unknown=name in _UNWRITTEN or (seeded and not dropout),
         collective=name.startswith(("c10d.", "_c10d_functional.")),
         written=written,
     )
@@ -155,7 +148,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Ancestry:
         name = _spelled(op, kwargs)
-        if op.random:
+        if op.unknown:
             return merge([Ancestry.of(Input(kind="unknown", name=name))], name)
         if op.shape_only:
             return Ancestry({}, {name: None})

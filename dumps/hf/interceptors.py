@@ -135,7 +135,9 @@ def _record_update(capture: Capture, key: torch.Tensor, value: torch.Tensor) -> 
         return
     for name, tensor in (("k", key), ("v", value)):
         axes = "b h t d" if tensor.ndim == 4 else None
-        capture.record(port(path, f"cache.in.{name}"), tensor, axes=axes)
+        tap = port(path, f"cache.in.{name}")
+        if tap in capture.taps:
+            capture.record(tap, tensor, axes=axes)
 
 
 def _with_subclasses(kind: Any) -> list[Any]:
