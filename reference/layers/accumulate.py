@@ -30,7 +30,7 @@ BF16_UNIT = 2.0**-8
 SMALLEST_NORMAL_FP32 = 2.0**-126
 
 # Partial sums are looked at after this many products; inside, |partial| <= |start| + sum|ab|.
-_GRANULE = 32
+_GRANULE = 16
 # Interleaved chains, as SIMD registers and unrolled loops form them, that "any" order covers.
 _LANES = 32
 # A dot product with fewer distinct magnitudes in both operands repeats its rounding errors.
