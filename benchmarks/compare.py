@@ -115,21 +115,32 @@ def read_alone(*paths: Path) -> float:
     return time.perf_counter() - began
 
 
-def run_compare(a: Path, b: Path) -> tuple[float, int, int]:
-    """Seconds, peak resident bytes and exit code of `verify compare` in a process of its own."""
+@dataclass(frozen=True)
+class Run:
+    """One `verify compare` in a process of its own."""
+
+    seconds: float
+    cpu_seconds: float
+    peak_bytes: int
+    code: int
+
+
+def run_compare(a: Path, b: Path) -> Run:
+    """Compare two dumps."""
     script = (
         "import resource, subprocess, sys\n"
         "code = subprocess.run([sys.executable, '-c', 'from verify.cli import main; main()',"
         " 'compare', *sys.argv[1:], '--json'], stdout=subprocess.DEVNULL).returncode\n"
-        "print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)\n"
+        "used = resource.getrusage(resource.RUSAGE_CHILDREN)\n"
+        "print(code, used.ru_maxrss, used.ru_utime + used.ru_stime)\n"
     )
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", script, str(a), str(b)], check=True, capture_output=True, text=True
     )
     seconds = time.perf_counter() - began
-    code, peak = map(int, done.stdout.split())
-    return seconds, peak * 1024, code
+    code, peak, cpu = done.stdout.split()
+    return Run(seconds, float(cpu), int(peak) * 1024, int(code))
 
 
 def measure(case: Case, folder: Path, size: int) -> str:
@@ -145,25 +156,27 @@ def measure(case: Case, folder: Path, size: int) -> str:
     forget(a, other)
     cold_read = read_alone(a, other)
     forget(a, other)
-    cold, peak, code = run_compare(a, other)
-    if code != (case.changed > 0):
-        raise SystemExit(f"verify compare ended with exit code {code} on: {case.name}")
+    cold = run_compare(a, other)
+    if cold.code != (case.changed > 0):
+        raise SystemExit(f"verify compare ended with exit code {cold.code} on: {case.name}")
     warm_read = min(read_alone(a, other) for _ in range(2))
-    warm = min(run_compare(a, other)[0] for _ in range(2))
-    if other != a and case.changed:
+    warm = min((run_compare(a, other) for _ in range(2)), key=lambda run: run.seconds)
+    if case.changed:
         shutil.rmtree(other)
     speed = total / 1e6
+    peak = max(cold.peak_bytes, warm.peak_bytes) / 1e6
     return (
-        f"| {case.name} | {total / 2e9:.2f} | {peak / 1e6:.0f} "
-        f"| {speed / cold_read:.0f} | {speed / cold:.0f} | {cold / cold_read:.2f} "
-        f"| {speed / warm_read:.0f} | {speed / warm:.0f} | {warm / warm_read:.2f} |"
+        f"| {case.name} | {total / 2e9:.2f} | {peak:.0f} "
+        f"| {speed / cold_read:.0f} | {speed / cold.seconds:.0f} | {cold.seconds / cold_read:.1f} "
+        f"| {speed / warm_read:.0f} | {speed / warm.seconds:.0f} | {warm.seconds / warm_read:.1f} "
+        f"| {warm.cpu_seconds:.1f} |"
     )
 
 
 HEAD = """\
 | pair | GB each | peak MB | cold: read MB/s | compare MB/s | time ratio \
-| warm: read MB/s | compare MB/s | time ratio |
-|---|---|---|---|---|---|---|---|---|"""
+| warm: read MB/s | compare MB/s | time ratio | CPU s |
+|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def main() -> None:

@@ -15,8 +15,9 @@ from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record
 from verify.formats import word_dtype
 
-BLOCK_BYTES = 8 << 20
-"""Bytes of one run that a comparison holds at a time (a row longer than this is read whole)."""
+BLOCK_BYTES = 2 << 20
+"""Bytes of one run that a comparison holds at a time (a row longer than this is read whole). Smaller
+than the last cache, so that what was read is still there to be hashed and compared."""
 
 
 @dataclass(slots=True)
