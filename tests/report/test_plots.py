@@ -83,9 +83,10 @@ def test_figures_in_a_page_follow_its_theme() -> None:
 
 
 def test_a_dollar_sign_in_a_name_is_no_formula() -> None:
-    taps = [unequal_tap(name, i, 1e-3) for i, name in enumerate((r"a.$\frac{.out", "b.$$x$.out"))]
+    taps = [unequal_tap(name, i, 1e-3) for i, name in enumerate((r"a.$\frac{$.out", "b.$x_1$.out"))]
     plot = next(draw_plots(comparison(taps)))
-    assert r"a.$\frac{.out" in inline_svg(plot)
+    text = inline_svg(plot)
+    assert r"a.$\frac{$.out" in text and "b.$x_1$.out" in text
 
 
 def test_files_are_reproducible_and_of_every_format(tmp_path: Path) -> None:
@@ -120,18 +121,21 @@ def test_unknown_formats_and_foreign_folders_are_refused(tmp_path: Path) -> None
 
 def test_every_kind_of_heatmap_cell_has_its_own_look() -> None:
     cells = heatmap(2, 4, start=1, missing=1)
-    cells.values[1][2] = math.inf
+    cells.values[0][1], cells.values[1][2] = 1e-30, math.inf
     with styled():
         plot = draw_heatmap(cells)
     assert plot is not None
     equal, wild, sizes = (np.asarray(image.get_array()) for image in plot.figure.axes[0].images)
     assert [tuple(equal[i, 0]) for i in (0, 1)] == [to_rgba(EQUAL)] * 2
+    assert (equal[..., 3] > 0).tolist() == [[True, False, False, False]] * 2
     assert tuple(wild[1, 2]) == to_rgba(NOT_FINITE)
     drawn = ~np.ma.getmaskarray(plot.figure.axes[0].images[2].get_array())
     assert drawn.tolist() == [[False, True, True, False], [False, True, False, False]]
     assert sizes[0, 1] == cells.values[0][1]
     hatched = [patch for patch in plot.figure.axes[0].patches if patch.get_hatch()]
     assert len(hatched) == 1  # under the cells: it shows where nothing was compared
+    assert all(hatched[0].zorder < image.zorder for image in plot.figure.axes[0].images)
+    assert hatched[0].get_alpha() is None
     labels = [text.get_text() for text in plot.figure.legends[0].get_texts()]
     assert labels == ["bitwise equal", "not compared", "NaN or infinite"]
 
