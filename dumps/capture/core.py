@@ -6,21 +6,38 @@ this file records what they hand over.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
 from verify.dumps.capture.axes import free_axes
-from verify.dumps.capture.identity import Call
+from verify.dumps.capture.identity import Call, Identity
 from verify.dumps.capture.masks import MaskRule, canonical_mask
 from verify.dumps.capture.positions import Step
-from verify.dumps.capture.recorder import Recorder
-from verify.dumps.capture.selection import TapSelection, port
+from verify.dumps.capture.selection import port
 from verify.dumps.capture.storages import NOTHING, Ancestry, StorageTable, place, version
+from verify.dumps.capture.tracing import Tracer
 from verify.dumps.format.schema import Input
+
+
+class Records(Protocol):
+    """Who takes the tensors: the recorder of a capture, for one."""
+
+    provenance: Tracer | Identity
+
+    def record(
+        self,
+        tap: str,
+        tensor: torch.Tensor,
+        *,
+        axes: str | None = None,
+        call: Call | None = None,
+        attributes: dict[str, Any] | None = None,
+        extra: tuple[Ancestry, ...] = (),
+    ) -> int: ...
 
 
 @dataclass(slots=True)
@@ -45,7 +62,7 @@ class _SharedMask:
 class CoreRecorder:
     """Records attention cores at ``<path>.attn.in.q|k|v|mask`` and ``<path>.attn.out``."""
 
-    def __init__(self, recorder: Recorder, taps: TapSelection, table: StorageTable) -> None:
+    def __init__(self, recorder: Records, taps: Container[str], table: StorageTable) -> None:
         self.current: CoreCall | None = None
         self._recorder = recorder
         self._taps = taps

@@ -17,7 +17,7 @@ import torch
 from verify.dumps.capture.masks import MaskRule
 
 if TYPE_CHECKING:
-    from verify.dumps.capture.session import Capture
+    from verify.dumps.capture.observing import Observing
 
 NAME = "scaled_dot_product_attention"
 
@@ -52,7 +52,7 @@ def intercepted(model: torch.nn.Module, wrapper: Callable[..., Any]) -> Iterator
             space[name] = original
 
 
-def wrapper(capture: Capture) -> Callable[..., Any]:
+def wrapper(capture: Observing) -> Callable[..., Any]:
     """Records a call as the attention core of the module that runs, unless an interceptor nearer
     to the model does so already: then only the flags are added to its record."""
 

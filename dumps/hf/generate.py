@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from verify.dumps.capture.observing import Stepping
 from verify.dumps.capture.positions import PADDING
-from verify.dumps.capture.session import Capture
 from verify.dumps.format.schema import Sequence
 from verify.dumps.hf.kv_cache import new_cache
 from verify.dumps.hf.prompts import pad_left
@@ -45,7 +45,7 @@ class Plan:
 
 
 @dataclass(slots=True)
-class _State:
+class State:
     """Where the generation stands: mask of all columns so far [b, columns], rows still running."""
 
     cache: Any
@@ -56,7 +56,7 @@ class _State:
 
 
 def generate(
-    model: Any, plan: Plan, run: Capture, progress: Progress = lambda done, total, what: None
+    model: Any, plan: Plan, run: Stepping, progress: Progress = lambda done, total, what: None
 ) -> tuple[list[list[int]], set[int]]:
     """Run ``plan`` inside the entered capture ``run``.
 
@@ -69,7 +69,7 @@ def generate(
     chunk = plan.chunk or width
     starts = range(0, width, chunk)
     total = len(starts) + plan.tokens - 1
-    state = _State(
+    state = State(
         cache=new_cache(plan.kv_cache, model.config),
         mask=np.zeros((batch, 0), np.int64),
         running=np.ones(batch, bool),
@@ -81,7 +81,7 @@ def generate(
             columns = slice(start, start + chunk)
             fed = torch.from_numpy(ids[:, columns].copy()).to(model.device)
             last = start + chunk >= width
-            tokens = _step(model, run, state, fed, mask[:, columns], choose=last)
+            tokens = forward_step(model, run, state, fed, mask[:, columns], choose=last)
         for index in range(plan.tokens):
             assert tokens is not None
             following = _take(plan, state, tokens, index)
@@ -89,15 +89,15 @@ def generate(
                 break
             progress(len(starts) + index, total, "decode")
             real = state.running.astype(np.int64)[:, None]
-            tokens = _step(model, run, state, following, real, choose=True)
+            tokens = forward_step(model, run, state, following, real, choose=True)
     progress(total, total, "done")
     return state.chosen, state.candidates
 
 
-def _step(
+def forward_step(
     model: Any,
-    run: Capture,
-    state: _State,
+    run: Stepping,
+    state: State,
     fed: torch.Tensor,
     real: np.ndarray,
     *,
@@ -126,7 +126,7 @@ def _step(
 
 
 def _arguments(
-    model: Any, state: _State, fed: torch.Tensor, positions: np.ndarray, kept: list[int]
+    model: Any, state: State, fed: torch.Tensor, positions: np.ndarray, kept: list[int]
 ) -> dict[str, Any]:
     """Keyword arguments of the model's forward, under the names of the installed transformers."""
     known = inspect.signature(model.forward).parameters
@@ -145,7 +145,7 @@ def _arguments(
     return {name: value for name, value in arguments.items() if name in known or name in passed_on}
 
 
-def _take(plan: Plan, state: _State, tokens: torch.Tensor, index: int) -> torch.Tensor:
+def _take(plan: Plan, state: State, tokens: torch.Tensor, index: int) -> torch.Tensor:
     """Note the choices of generated token ``index`` and return the ids [b, 1] to go on with."""
     choices = tokens[:, 0].tolist()
     for row in np.flatnonzero(state.running):

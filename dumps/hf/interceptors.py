@@ -11,14 +11,14 @@ from transformers.cache_utils import Cache
 from transformers.modeling_utils import AttentionInterface
 
 from verify.dumps.capture.masks import MaskRule
+from verify.dumps.capture.observing import Observing
 from verify.dumps.capture.selection import port
-from verify.dumps.capture.session import Capture
 
 Function = Callable[..., Any]
 
 
 @contextmanager
-def attention_functions(capture: Capture) -> Iterator[None]:
+def attention_functions(capture: Observing) -> Iterator[None]:
     """Record every attention function that a model of ``capture`` looks up, eager ones included,
     which live in the modelling files and are handed in as the default."""
     original = AttentionInterface.get_interface
@@ -43,7 +43,7 @@ def attention_functions(capture: Capture) -> Iterator[None]:
 
 
 def _recorded_call(
-    capture: Capture,
+    capture: Observing,
     function: Function,
     implementation: str,
     module: torch.nn.Module,
@@ -99,7 +99,7 @@ def _attributes(
 
 
 @contextmanager
-def cache_updates(capture: Capture) -> Iterator[None]:
+def cache_updates(capture: Observing) -> Iterator[None]:
     """Record keys and values as they enter a cache, at ``<attention module>.cache.in.k|v``: before
     anything that the cache does to them."""
     owners = [kind for kind in _with_subclasses(Cache) if "update" in vars(kind)]
@@ -129,7 +129,7 @@ def cache_updates(capture: Capture) -> Iterator[None]:
             kind.update = original
 
 
-def _record_update(capture: Capture, key: torch.Tensor, value: torch.Tensor) -> None:
+def _record_update(capture: Observing, key: torch.Tensor, value: torch.Tensor) -> None:
     path = capture.hooks.current
     if path is None or capture.current_step is None:
         return
