@@ -6,7 +6,7 @@ this file records what they hand over.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ import torch
 from verify.dumps.capture.axes import free_axes
 from verify.dumps.capture.identity import Call, Identity
 from verify.dumps.capture.masks import MaskRule, canonical_mask
+from verify.dumps.capture.observing import Taps
 from verify.dumps.capture.positions import Step
 from verify.dumps.capture.selection import port
 from verify.dumps.capture.storages import NOTHING, Ancestry, StorageTable, place, version
@@ -62,7 +63,7 @@ class _SharedMask:
 class CoreRecorder:
     """Records attention cores at ``<path>.attn.in.q|k|v|mask`` and ``<path>.attn.out``."""
 
-    def __init__(self, recorder: Records, taps: Container[str], table: StorageTable) -> None:
+    def __init__(self, recorder: Records, taps: Taps, table: StorageTable) -> None:
         self.current: CoreCall | None = None
         self._recorder = recorder
         self._taps = taps

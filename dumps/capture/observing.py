@@ -14,11 +14,20 @@ if TYPE_CHECKING:
     from verify.dumps.capture.positions import Step
 
 
+class Taps(Protocol):
+    """Tap names: those that somebody wants to see."""
+
+    def __contains__(self, tap: str) -> bool: ...
+
+
 class Observing(Protocol):
     """The part of :class:`verify.dumps.capture.session.Capture` that interceptors need."""
 
     hooks: ModuleHooks
     core: CoreRecorder
+
+    @property
+    def taps(self) -> Taps: ...
 
     @property
     def current_step(self) -> Step | None: ...
