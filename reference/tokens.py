@@ -67,7 +67,8 @@ def top_two(logits: Any, fmt: str, *, ties: TieRule = "lowest-index") -> TopTwo:
             found="two infinities lead",
             allowed="at most one infinite logit of a sign",
         )
-    steps = margin / spacing(z[:, 0], fmt)
+    with np.errstate(over="ignore"):  # float64 next to zero
+        steps = margin / spacing(z[:, 0], fmt)
     return TopTwo(leaders[:, 0], leaders[:, 1], margin, steps, np.asarray(margin == 0.0))
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import fields
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import msgspec
@@ -20,11 +20,28 @@ from verify.reference.layers.arithmetic import Arithmetic
 from verify.reference.layers.budgets import running_budget
 
 
+@dataclass(frozen=True)
+class Attention:
+    """Attention as an operation: its inputs are those of
+    :class:`verify.reference.attention.AttentionInputs`, given as one or as a mapping, and its
+    arithmetic is a :class:`verify.reference.replay.arithmetic.Arithmetic`.
+
+    Args:
+        rows: (batch, token, head) of the query rows that are judged; all by default.
+        replay: also demand that the output lies in the interval of the step-by-step replay.
+    """
+
+    rows: Sequence[tuple[int, int, int]] | None = None
+    replay: bool = False
+
+    name = "attention"
+
+
 def certify(
     actual: Any,
-    inputs: Inputs,
-    op: LayerOp | Select,
-    arithmetic: Arithmetic | None = None,
+    inputs: Any,
+    op: LayerOp | Select | Attention,
+    arithmetic: Any = None,
     *,
     store: str | None = None,
 ) -> Certificate:
@@ -34,7 +51,9 @@ def certify(
         actual: the output, numpy or torch, in its own dtype (or name it in ``store``).
         inputs: the rounded tensors that the kernel read, by the names that ``op`` lists.
         op: the operation with parameters and declared roundings.
-        arithmetic: what else is declared; FP32 with sums in any order by default.
+        arithmetic: what else is declared: an
+            :class:`verify.reference.layers.arithmetic.Arithmetic` (FP32 with sums in any order by
+            default), or for attention that of the replay, which has no default.
 
     Returns:
         EXPLAINED, PRECISION (another declared convention explains it), SUSPECT or DEFECT.
@@ -44,7 +63,26 @@ def certify(
     """
     if isinstance(op, Select):
         return certify_selection(actual, inputs, op)
+    if isinstance(op, Attention):
+        return _certify_attention(actual, inputs, op, arithmetic)
     return judge_layer(actual, inputs, op, arithmetic, store=store).certificate
+
+
+def _certify_attention(actual: Any, inputs: Any, op: Attention, arithmetic: Any) -> Certificate:
+    from verify.reference.attention.inputs import AttentionInputs, Row
+    from verify.reference.certificates.attention import certify_attention
+    from verify.reference.replay.arithmetic import Arithmetic as AttentionArithmetic
+
+    if not isinstance(arithmetic, AttentionArithmetic):
+        raise ArgumentError(
+            "attention needs the arithmetic that its kernel declares",
+            where="arithmetic",
+            found=repr(arithmetic),
+            allowed="verify.reference.replay.arithmetic.Arithmetic(...)",
+        )
+    given = inputs if isinstance(inputs, AttentionInputs) else AttentionInputs(**inputs)
+    rows = None if op.rows is None else [Row(*row) for row in op.rows]
+    return certify_attention(actual, given, arithmetic, rows, replay=op.replay)
 
 
 def certify_pair(

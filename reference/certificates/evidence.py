@@ -45,9 +45,10 @@ class Evidence:
         """NaN on one side only, or an infinity that the enclosure does not admit."""
         expects_nan = np.isnan(self.held.mid)
         unbounded = np.isnan(self.held.lo) | np.isnan(self.held.hi)
-        nan: NDArray[np.bool_] = np.isnan(self.actual) != expects_nan
+        missing: NDArray[np.bool_] = expects_nan & ~np.isnan(self.actual)
+        unasked = np.isnan(self.actual) & ~expects_nan & ~unbounded
         infinite = np.isinf(self.actual) & ~unbounded
-        return (nan & ~unbounded) | (infinite & self._outside(self.held.lo, self.held.hi))
+        return missing | unasked | (infinite & self._outside(self.held.lo, self.held.hi))
 
     @cached_property
     def outside(self) -> NDArray[np.bool_]:

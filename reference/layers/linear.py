@@ -35,7 +35,7 @@ def linear(
         x: [..., in], the rounded activations that the kernel read.
         weight: [out, in]; bias: [out] or None.
         operands: what a product is taken of: the stored values; both rounded to ``tf32`` (10
-            fraction bits, ties to even), to TF32 by dropping bits, or to ``bfloat16``.
+            fraction bits, ties away), to TF32 by dropping bits, or to ``bfloat16``.
         bias_place: added to the FP32 sum, or to the sum already rounded to ``store``.
         store: format of the output; ``float64`` applies no rounding at all.
 
@@ -102,14 +102,17 @@ def _convert(values: Array, operands: str) -> Array:
 
 
 def round_tf32(values: Array, *, truncate: bool = False) -> Array:
-    """FP32 values with 10 fraction bits kept, to nearest (ties to even) or toward zero.
+    """FP32 values with 10 fraction bits kept, to nearest (ties away from zero) or toward zero.
 
-    TF32 has the exponent range of FP32. Subnormals keep the absolute quantum of FP32's smallest
+    The first is PTX ``cvt.rna.tf32.f32``, the second what a tensor core does to bits that it does
+    not read. TF32 has the exponent range of FP32. Subnormals keep the absolute quantum of FP32's smallest
     normal number. Source: NVIDIA A100 white paper, "TF32 Tensor Cores".
     """
     exponent = np.maximum(np.frexp(values)[1] - 1, -126)
     quantum = np.ldexp(1.0, exponent - _TF32_MANTISSA)
     with np.errstate(invalid="ignore"):
         steps = values / quantum
-        rounded: Array = (np.trunc(steps) if truncate else np.rint(steps)) * quantum
+        # Exact: a float32 value has at most 24 bits above its own quantum.
+        half = 0.0 if truncate else np.copysign(0.5, steps)
+        rounded: Array = np.trunc(steps + half) * quantum
     return np.where(np.isfinite(values), rounded, values)
