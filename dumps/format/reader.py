@@ -113,10 +113,10 @@ class Dump:
         return part.rows(self._table(part), holder)
 
     def _table(self, part: PartReader) -> RowTable:
-        table = self._tables.pop(part, None)
-        if table is None:
-            table = part.load_rows()
-        self._tables[part] = table
+        if part in self._tables:
+            self._tables.move_to_end(part)
+            return self._tables[part]
+        table = self._tables[part] = part.load_rows()
         size = sum(kept.nbytes for kept in self._tables.values())
         while size > CACHED_ROW_BYTES and len(self._tables) > 1:
             size -= self._tables.popitem(last=False)[1].nbytes

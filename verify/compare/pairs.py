@@ -87,7 +87,10 @@ def _row_bytes(record: Record) -> int:
 
 
 def _is_whole(record: Record, rows: NDArray[np.int64]) -> bool:
-    return len(rows) == record.n_rows and bool((np.diff(rows) == 1).all())
+    """Whether the rows are all rows of the record, in order."""
+    if len(rows) != record.n_rows:
+        return False
+    return len(rows) == 1 or bool((np.diff(rows) == 1).all())
 
 
 def _read_some(dump: Dump, record: Record, rows: NDArray[np.int64]) -> Words:

@@ -14,6 +14,9 @@ from verify.compare.measure import Measure, RowMeasures
 from verify.compare.pairs import Pair, pairs_of, read_pair
 from verify.compare.result import RowRef, TapComparison
 
+_GATHERED_BYTES = 1 << 20
+"""Blocks smaller than this are measured together: measuring has a fixed cost a block."""
+
 
 class TapMeasure:
     """Compares the rows ``at`` (numbers into the alignment), all of one tap and dtype pair.
@@ -36,6 +39,8 @@ class TapMeasure:
         self.digest_rows = 0
         self._digest_diff_rows = 0
         self._first: tuple[int, int, int | None] | None = None  # entry of A, of B, element
+        self._gathered: list[tuple[NDArray[np.int64], Words, Words]] = []
+        self._gathered_bytes = 0
 
     def run(self) -> TapComparison:
         """Compare everything.
@@ -47,13 +52,29 @@ class TapMeasure:
         for pair in pairs_of(self.alignment, self.at):
             if a.holder(pair.a).kept == "full" == b.holder(pair.b).kept:
                 for some, words_a, words_b in read_pair(a, b, pair):
-                    self._add_words(pair.at[some], words_a, words_b)
+                    self._gather(pair.at[some], words_a, words_b)
             else:
                 self._add_digests(pair)
+        self._add_gathered()
         return self._result()
 
-    def _add_words(self, at: NDArray[np.int64], a: Words, b: Words) -> None:
+    def _gather(self, at: NDArray[np.int64], a: Words, b: Words) -> None:
+        """Collect small blocks, such as the single rows of decode steps, and add them together."""
         self.bytes_read += a.nbytes + b.nbytes
+        self._gathered.append((at, a, b))
+        self._gathered_bytes += a.nbytes + b.nbytes
+        if self._gathered_bytes >= _GATHERED_BYTES:
+            self._add_gathered()
+
+    def _add_gathered(self) -> None:
+        if len(self._gathered) == 1:
+            self._add_words(*self._gathered[0])
+        elif self._gathered:
+            at, a, b = (np.concatenate(parts) for parts in zip(*self._gathered, strict=True))
+            self._add_words(at, a, b)
+        self._gathered, self._gathered_bytes = [], 0
+
+    def _add_words(self, at: NDArray[np.int64], a: Words, b: Words) -> None:
         entries = self.alignment.rows_a[at]
         sum_sq = self.alignment.a.sum_sq[entries]
         found = self.measure.add(a, b, None if np.isnan(sum_sq).any() else sum_sq)
