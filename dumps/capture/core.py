@@ -27,7 +27,8 @@ from verify.dumps.format.schema import Input
 class Records(Protocol):
     """Who takes the tensors: the recorder of a capture, for one."""
 
-    provenance: Tracer | Identity
+    @property
+    def provenance(self) -> Tracer | Identity: ...
 
     def record(
         self,

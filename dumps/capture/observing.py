@@ -23,8 +23,11 @@ class Taps(Protocol):
 class Observing(Protocol):
     """The part of :class:`verify.dumps.capture.session.Capture` that interceptors need."""
 
-    hooks: ModuleHooks
-    core: CoreRecorder
+    @property
+    def hooks(self) -> ModuleHooks: ...
+
+    @property
+    def core(self) -> CoreRecorder: ...
 
     @property
     def taps(self) -> Taps: ...
@@ -40,7 +43,7 @@ class Observing(Protocol):
         axes: str | None = None,
         columns: Listing[int] | None = None,
         attributes: dict[str, Any] | None = None,
-    ) -> None: ...
+    ) -> object: ...
 
 
 class Stepping(Observing, Protocol):

@@ -1,0 +1,1 @@
+"""Replay: run recorded steps again with recorded inputs, and split a difference into its parts."""
