@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -83,12 +84,26 @@ def decode_records(data: bytes) -> list[Record]:
 
 
 def _plain(table: pa.Table, name: str) -> list[Any]:
-    return list(table.column(name).to_pylist())
+    column = table.column(name)
+    if not pa.types.is_dictionary(column.type):
+        return list(column.to_pylist())
+    return [text for chunk in column.chunks for text in _texts(chunk)]
+
+
+def _texts(chunk: pa.DictionaryArray) -> Iterator[str]:
+    """Coded texts; lines with the same text share one object, since a dump has many records."""
+    texts = chunk.dictionary.to_pylist()
+    return (texts[code] for code in chunk.indices.to_pylist())
 
 
 def _plain_lists(column: pa.ChunkedArray) -> list[list[Any]]:
-    """As ``to_pylist``, several times faster for many short lists."""
-    return [found for chunk in column.chunks for found in split(chunk, chunk.values.to_pylist())]
+    """As ``to_pylist``, several times faster for many short lists; equal lists share one object."""
+    shared: dict[tuple[Any, ...], list[Any]] = {}
+    return [
+        shared.setdefault(tuple(found), found)
+        for chunk in column.chunks
+        for found in split(chunk, chunk.values.to_pylist())
+    ]
 
 
 def _attributes(text: str) -> dict[str, Any]:
