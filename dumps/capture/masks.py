@@ -46,14 +46,14 @@ def canonical_mask(
     allowed = np.ones((1, queries, keys), bool)
     attributes: dict[str, Any] = {}
     if rule.causal or rule.window is not None:
-        allowed = allowed & _rule_mask(rule, queries, keys)
+        allowed = allowed & rule_mask(rule, queries, keys)
     if mask is not None:
-        from_tensor, attributes = _tensor_mask(mask)
+        from_tensor, attributes = tensor_mask(mask)
         allowed = allowed & from_tensor
     return _spans(np.broadcast_to(allowed, (step.batch, queries, keys)), step), attributes
 
 
-def _rule_mask(rule: MaskRule, queries: int, keys: int) -> np.ndarray:
+def rule_mask(rule: MaskRule, queries: int, keys: int) -> np.ndarray:
     """Boolean [t, s] of the causal flag and the window."""
     shift = 0 if rule.alignment == "upper-left" else keys - queries
     distance = np.arange(queries)[:, None] + shift - np.arange(keys)[None, :]
@@ -65,7 +65,7 @@ def _rule_mask(rule: MaskRule, queries: int, keys: int) -> np.ndarray:
     return allowed
 
 
-def _tensor_mask(mask: torch.Tensor) -> tuple[np.ndarray, dict[str, Any]]:
+def tensor_mask(mask: torch.Tensor) -> tuple[np.ndarray, dict[str, Any]]:
     """Boolean [b, t, s] of a mask tensor, and what it says beyond that."""
     attributes: dict[str, Any] = {}
     full = (

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -17,18 +16,13 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from verify.dumps.capture.tensor_words import tensor_digest
 from verify.dumps.format.schema import Input
 
-
-class Place(NamedTuple):
-    """Where a tensor lies in its storage, and how."""
-
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
+Place = tuple[int, torch.Size, tuple[int, ...], torch.dtype]
+"""Where a tensor lies in its storage, and how: offset, shape, strides, dtype."""
 
 
 def place(tensor: torch.Tensor) -> Place:
-    return Place(int(tensor.storage_offset()), tuple(tensor.shape), tensor.stride(), tensor.dtype)
+    offset, strides = tensor.storage_offset(), tensor.stride()
+    return (offset, tensor.shape, strides, tensor.dtype)  # type: ignore[return-value]
 
 
 def fills(tensor: torch.Tensor) -> bool:

@@ -82,12 +82,15 @@ def _describe(func: Any) -> _Op:
     )
 
 
-def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among ``values`` and in lists and tuples there."""
+    found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, list | tuple):
-            yield from _tensors(value)
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += _tensors(value)
+    return found
 
 
 def _spelled(op: _Op, kwargs: dict[str, Any]) -> str:
@@ -101,7 +104,7 @@ def _spelled(op: _Op, kwargs: dict[str, Any]) -> str:
 def _targets(op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """Tensors that the operation writes to."""
     written = (args[i] if i < len(args) else kwargs.get(name) for i, name in op.written)
-    return list(_tensors(written))
+    return _tensors(written)
 
 
 def _has_storage(tensor: torch.Tensor) -> bool:
@@ -136,9 +139,12 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return func(*args, **kwargs)
         ancestry = self._ancestry_of_result(op, args, kwargs)
         result = func(*args, **kwargs)
-        for tensor in _targets(op, args, kwargs):
-            self._write(tensor, ancestry, replaced=op.overwriting and fills(tensor))
-        if not op.written:
+        if op.written:
+            for tensor in _targets(op, args, kwargs):
+                self._write(tensor, ancestry, replaced=op.overwriting and fills(tensor))
+        elif isinstance(result, torch.Tensor):
+            self._note(result, ancestry)
+        else:
             for tensor in _tensors([result]):
                 self._note(tensor, ancestry)
         self.collectives += op.collective
@@ -156,7 +162,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if op.overwriting:
             targets = _targets(op, args, kwargs)
             replaced = {id(tensor) for tensor in targets if fills(tensor)}
-            operands = (tensor for tensor in operands if id(tensor) not in replaced)
+            operands = [tensor for tensor in operands if id(tensor) not in replaced]
         sources = [self.ancestry(tensor) for tensor in operands]
         if len(sources) == 1 and name in sources[0].ops:
             return sources[0]
