@@ -12,6 +12,8 @@ from verify.reference.certificates.attention.filters import KeyFilters, Residual
 from verify.reference.certificates.attention.walk import Walk
 from verify.reference.replay.arithmetic import Arithmetic
 
+_CLEAR = 20.0  # a fall of chi-square by 20 is a likelihood ratio of e^10
+
 
 @dataclass(frozen=True)
 class Cause:
@@ -29,12 +31,16 @@ class Cause:
 
 def best_cause(
     walk: Walk, arithmetic: Arithmetic, row: int, res: Residual, found: dict[str, Cause],
-    actual: Tensor,
+    actual: Tensor, limit: float,
 ) -> Cause | None:  # fmt: skip
-    """The candidate that leaves the least, None if none takes away half of the residual."""
-    candidates = [*found.values(), *_other_conventions(walk, arithmetic, row, res, actual)]
-    best = min(candidates, key=lambda cause: cause.left, default=None)
-    return best if best is not None and best.left < 0.5 * res.chi2() else None
+    """Another convention if it leaves no more than ``limit``, since nothing was fitted there; else
+    the candidate that leaves the least, None if none takes away half of the residual."""
+    conventions = _other_conventions(walk, arithmetic, row, res, actual)
+    fixed = min(conventions, key=lambda cause: cause.left)
+    if fixed.left <= limit and fixed.left < res.chi2() - _CLEAR:
+        return fixed
+    best = min([*found.values(), *conventions], key=lambda cause: cause.left)
+    return best if best.left < 0.5 * res.chi2() else None
 
 
 def linear_cause(name: str, res: Residual, direction: Tensor, amplitude: float) -> Cause:

@@ -4,7 +4,8 @@ One fused step of a tensor core with accumulator c and L products works on the q
 ``q = 2^(E - F)``, E the largest exponent among them. Each of at most L terms loses less than q,
 toward zero; the sum is then cut to 24 bits. So with S the exact partial sum and ``b`` the bound so
 far, ``b <- b + L q + 2^-23 (|S| + b)``. The same quantities *predict* the loss: what each product
-loses at q is computed exactly, what the accumulator loses is half a unit in the mean.
+loses at q is computed exactly, what the accumulator loses is half a unit in the mean (none where
+everything is a multiple of a coarser grain).
 An FP32 fused multiply-add loses at most 2^-24 of each partial sum, and nothing in the mean.
 """
 
@@ -24,6 +25,13 @@ _FMA_GROUP = 8  # fused multiply-adds whose partial sums are bounded together
 _A_PRIORI = 5 * 2.0**-23  # one step errs by at most this times the largest quantity in it
 _ELEMENTS = 1 << 19  # of a temporary: 4 MiB, so that several stay in the cache
 _EXPONENT_BITS = 0x7FF0000000000000
+
+
+def last_bit(x: Tensor) -> Tensor:
+    """The largest power of two that x is a multiple of; inf for 0; float64."""
+    significand = (x.view(torch.int64) & ((1 << 52) - 1)) | (1 << 52)
+    unit = (significand & -significand).double() * power_of_two(x) * 2.0**-52
+    return torch.where(x == 0, torch.inf, unit)
 
 
 def power_of_two(x: Tensor) -> Tensor:
@@ -79,10 +87,18 @@ class Accumulated:
     """Expected deviation."""
     variance: Tensor
     bound: Tensor
+    coherent: Tensor
+    """What steps that add the same number as the step before can lose or gain alike."""
+    grain: Tensor
+    """The sum is a multiple of this power of two; inf for an empty sum."""
+    added: Tensor
+    """What the last step added."""
 
     @classmethod
     def zeros(cls, like: Tensor) -> Accumulated:
-        return cls(*(torch.zeros_like(like) for _ in range(5)))
+        zero = torch.zeros_like(like)
+        grain = torch.full_like(like, torch.inf)
+        return cls(zero, zero, zero, zero, zero, zero, grain, zero)
 
     def scale(self, factor: Tensor, *, rounded: Tensor) -> Accumulated:
         """Times ``factor`` [rows]; where ``rounded`` [rows], the product is rounded in FP32."""
@@ -93,16 +109,22 @@ class Accumulated:
             total, size, self.drift * f,
             self.variance * f * f + once * (U * total) ** 2 / 3,
             self.bound * f + once * U * (reach + self.bound * f),
+            self.coherent * f,
+            torch.where(once > 0, 0.0, self.grain),
+            torch.where(once > 0, torch.nan, self.added),
         )  # fmt: skip
 
     def add(self, other: Accumulated) -> Accumulated:
         """One FP32 addition."""
         total, size = self.total + other.total, self.size + other.size
-        bound = self.bound + other.bound
+        bound, half_ulp = self.bound + other.bound, U * total.abs()
+        again = (other.total == self.added).double()
         return Accumulated(
             total, size, self.drift + other.drift,
-            self.variance + other.variance + (U * total) ** 2 / 3,
-            bound + U * (total.abs() + 2.0**-10 * size + bound),
+            self.variance + other.variance + half_ulp**2 / 3,
+            bound + half_ulp + U * (2.0**-10 * size + bound),
+            self.coherent + other.coherent + again * half_ulp,
+            torch.minimum(self.grain, other.grain), other.total,
         )  # fmt: skip
 
 
@@ -132,40 +154,53 @@ def _accumulate_chunk(p: Tensor, v: Tensor, start: Accumulated, rule: ChainRule)
     # How far the kernel's own partial sum can be from this one: P may be rounded the other way
     # (2^-10 of each term), and it carries the errors so far.
     doubt = 2.0**-10 * size + start.bound + steps * _A_PRIORI * size
+    again = _repeats(sums, start.added)
+    grain = torch.minimum(start.grain, last_bit(p).amin(1)[:, None] * last_bit(v).amin(0))
+    ulp = power_of_two(after) * rule.final_ulp
     if not rule.tensor_core:
         added = terms.abs_().sum(2)
         group = before.abs() + added + doubt[:, None]
         bound = start.bound + rule.products * rule.final * group.sum(1)
-        ulp = power_of_two(after) * rule.final_ulp
         variance = start.variance + rule.products * (ulp * ulp).sum(1) / 12
-        return Accumulated(after[:, -1], size, start.drift, variance, bound)
-    drift, variance = _expected_loss(p, v, terms, before + start.drift[:, None],
-                                     after + start.drift[:, None], rule)  # fmt: skip
-    bound = _loss_bound(p, v, before, after, doubt, rule)
+        coherent = start.coherent + rule.products / 2 * (ulp * again).sum(1)
+        return Accumulated(after[:, -1], size, start.drift, variance, bound, coherent, grain,
+                           sums[:, -1])  # fmt: skip
+    drifted = before + start.drift[:, None]
+    loss, quantum = _expected_loss(p, v, terms, drifted, after + start.drift[:, None], grain, rule)
+    larger = torch.maximum(quantum, ulp)
     return Accumulated(
-        after[:, -1], size, start.drift - drift, start.variance + variance, start.bound + bound
-    )
+        after[:, -1], size, start.drift - loss,
+        start.variance + (quantum * quantum + ulp * ulp).sum(1) / 12,
+        start.bound + _loss_bound(p, v, before, after, doubt, rule),
+        start.coherent + (larger * again).sum(1), grain, sums[:, -1],
+    )  # fmt: skip
+
+
+def _repeats(sums: Tensor, added: Tensor) -> Tensor:
+    """1 where a step adds the same number, not 0, as the one before it: its truncation is then no
+    independent draw."""
+    previous = torch.cat([added[:, None], sums[:, :-1]], dim=1)
+    return ((sums == previous) & (sums != 0)).double()
 
 
 def _expected_loss(
-    p: Tensor, v: Tensor, terms: Tensor, before: Tensor, after: Tensor, rule: ChainRule
-) -> tuple[Tensor, Tensor]:
-    """Mean and variance of what the steps lose, signed like the sum; consumes ``terms``."""
+    p: Tensor, v: Tensor, terms: Tensor, before: Tensor, after: Tensor, grain: Tensor,
+    rule: ChainRule,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Mean of what the steps lose, signed like the sum, and their quanta; consumes ``terms``."""
     powers = (_operand_power(p, rule)[:, :, None] * _operand_power(v, rule)).view_as(terms)
     own = power_of_two(before)
     quantum = torch.maximum(powers.amax(2), own) * 2.0**-rule.fraction_bits
     quantum = quantum.clamp_min(2.0**-200)  # a step of zeros
     lost = terms.div_(quantum[:, :, None]).frac_().sum(2) * quantum
-    own_ulp, ulp = own * rule.final_ulp, power_of_two(after) * rule.final_ulp
-    # The accumulator's trailing bits are as good as random: half of what is cut, in the mean.
-    from_c = (quantum - own_ulp).clamp_min_(0.0) / 2
-    squares = quantum * quantum
-    lost += torch.copysign(from_c, before)
+    # The accumulator's bits down to the grain are as good as random: half of what is cut.
+    finest = torch.maximum(own * rule.final_ulp, grain[:, None])
+    lost += torch.copysign((quantum - finest).clamp_min_(0.0) / 2, before)
     if rule.truncates:
-        from_sum = (ulp - quantum).clamp_min_(0.0) / 2
-        lost += torch.copysign(from_sum, after)
-    variance = (squares + ulp * ulp).sum(1) / 12
-    return lost.sum(1), variance
+        ulp = power_of_two(after) * rule.final_ulp
+        kept = torch.maximum(quantum, grain[:, None])
+        lost += torch.copysign((ulp - kept).clamp_min_(0.0) / 2, after)
+    return lost.sum(1), quantum
 
 
 def _loss_bound(

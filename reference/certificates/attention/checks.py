@@ -37,6 +37,8 @@ from verify.reference.certificates.thresholds import (
 )
 from verify.reference.replay.arithmetic import Arithmetic
 
+_LEFT_P = 1e-3  # a cause explains a residual if what is left is no rarer than this
+
 
 def finite_check(actual: Tensor, exact: Tensor, budget: Tensor, output: str) -> Check:
     """Not finite exactly where the exact answer is not, or an infinity where it may overflow."""
@@ -129,15 +131,19 @@ class RowJudge:
             for name, z, detail in self._filters()
         ]
         broken = any(not check.passed for check in checks)
-        return RowChecks(checks, self._numbers(), [self._reason(family)] if broken else [])
+        return RowChecks(checks, self._numbers(), [self._reason()] if broken else [])
 
-    def _reason(self, family: Family) -> str:
-        cause = best_cause(self.walk, self.rule, self.row, self.res, self.causes, self.actual)
+    def _reason(self) -> str:
+        res = self.res
+        limit = (
+            Family(1)
+            .chi2_limit(res.elements, squares=res.squares, largest=res.largest, chance=_LEFT_P)
+            .value
+        )
+        cause = best_cause(self.walk, self.rule, self.row, res, self.causes, self.actual, limit)
         if cause is None:
             return "no single tile, key, part, scale or convention explains it"
-        limit = family.chi2_limit(self.res.elements, squares=self.res.squares,
-                                  largest=self.res.largest, chance=SUSPECT_P)  # fmt: skip
-        return cause.sentence(self.res.chi2(), limit.value)
+        return cause.sentence(res.chi2(), limit)
 
     def _chi2(self, family: Family) -> Check:
         res = self.res

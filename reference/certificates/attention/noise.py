@@ -115,18 +115,19 @@ def _final_variance(centre: Tensor, arithmetic: Arithmetic) -> Tensor:
 
 
 def _slack(walk: Walk, arithmetic: Arithmetic, o: Tensor, drift: Tensor, ties: Tensor) -> Tensor:
-    """What may be systematic: part of the drift; truncation of the scores, which acts like a scale
-    smaller by up to n 2^-23; and where keys are tied, their share of the worst-case bounds."""
+    """What may be systematic: part of the drift; steps that repeat each other; truncation of the
+    scores, which acts like a scale smaller by up to n 2^-23; and where keys are tied, their share
+    of the worst case of the mass."""
     l = walk.total[:, None]
     seen = (~torch.isneginf(walk.x)).sum(1).clamp_min(1)
     coherent = ((ties - 1) / seen)[:, None]
-    worst = walk.values.bound / l + walk.mass.bound[:, None] / l * o.abs()
+    mass = coherent * walk.mass.bound[:, None] / l * o.abs()
     scores = torch.zeros_like(o)
     if arithmetic.score_chain.kind == "tensor_core":
         products = arithmetic.score_chain.unit(arithmetic.operands).products
         steps = -(-walk.group.q.shape[1] // products)
         scores = steps * 2.0**-23 * scale_direction(walk, o).abs()
-    return DRIFT_DOUBT * drift.abs() + coherent * worst + scores
+    return DRIFT_DOUBT * drift.abs() + walk.values.coherent / l + mass + scores
 
 
 def scale_direction(walk: Walk, o: Tensor) -> Tensor:
