@@ -8,12 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.padding import Padding
 from rich.rule import Rule
 from rich.text import Text
 
 if TYPE_CHECKING:
     from verify.demo.run import Pair, Secret
+
+CLOSING = (
+    "All three runs differ from the base run, and each time the first difference sits deep inside "
+    "the model, where no text shows it. Whether a word changed says nothing: a harmless rounding "
+    "can change one, and a defect can leave all of them alone. What counts is what the difference "
+    "is, on inputs that are equal bit for bit. The 8-bit cache: exactly the other values, rounded; "
+    "somebody chose that. The chunked prompt: the last bits of sums taken in another order. It is "
+    "called rounding only when every operation that differs has been measured; until then the "
+    "honest word is UNRESOLVED. The planted defect: far larger than any order of summation could "
+    "make it, so it is a defect, whatever the text looks like."
+)
 
 
 def demo(
@@ -40,7 +50,7 @@ def demo(
         status.update("recording the base run: every layer, every step")
         base = running.record_base()
         console.print(f"\nThe base run answers:\n{_quoted(base)}")
-        pairs = []
+        pairs: list[Pair] = []
         for pair in running.pairs(status.update):
             _announce(console, len(pairs) + 1, pair, base)
             render_bisect(pair.result, console)
@@ -72,18 +82,7 @@ def _close(console: Console, pairs: list[Pair], secret: Secret, seed: int) -> No
             f"first at {tap}",
         )
         console.print(line)
-    console.print(
-        Padding(
-            "\nAll three pairs differ from the base run in their numbers, and in all three the "
-            "first difference sits deep inside the model, where no text shows it. What tells them "
-            "apart is what the difference is. The 8-bit cache is a rounding that somebody chose: "
-            "the values that attention reads are exactly the others, rounded. The chunked prompt "
-            "differs by the last bits of a sum taken in another order, too little to change a "
-            "word. The planted defect starts from bitwise equal inputs and is far larger than any "
-            "order of summation could make it, so it is a defect, whatever the text looks like.",
-            (0, 0),
-        )
-    )
+    console.print(f"\n{CLOSING}")
     console.print(f"\nPlanted was this: {secret.reveal()}.", style="bold")
     console.print(f"The draw can be repeated with: verify demo --seed {seed}")
     console.print("Open a report.html in a browser, or go on with: verify bisect --help")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from verify.bisect.result import BisectResult
 from verify.demo.defect import Defect, choose, planted
@@ -60,7 +61,7 @@ class Demo:
 
         self.out = out
         self._loaded = load_model(model, dtype="fp32", attn="sdpa")
-        config = self._loaded.model.config
+        config: Any = self._loaded.model.config
         self.secret = Secret(
             choose(config, seed), config.num_attention_heads // config.num_key_value_heads
         )
