@@ -122,6 +122,10 @@ class Dump:
             size -= self._tables.popitem(last=False)[1].nbytes
         return table
 
+    def forget_rows(self) -> None:
+        """Drop the parsed tables of rows; they are read again when asked for."""
+        self._tables.clear()
+
     def read_words(self, record: Record, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Rows ``start:stop`` of the row matrix: raw words [rows, row_length], unsigned.
 

@@ -49,20 +49,18 @@ def align(dump_a: Dump, dump_b: Dump) -> Alignment:
     groups = Names()
     keys_a, keys_b = _keys(a, b, [groups.code(_group(r)) for r in a.records],
                            [groups.code(_group(r)) for r in b.records])  # fmt: skip
-    real_a, real_b = (np.flatnonzero(i.sequence != PADDING) for i in (a, b))
-    single_a, repeated_a = _unique(keys_a, real_a)
-    single_b, repeated_b = _unique(keys_b, real_b)
-    rows_a, rows_b = _join(keys_a, keys_b, single_a, single_b)
+    sorted_a, sorted_b = _Sorted(keys_a, a), _Sorted(keys_b, b)
+    rows_a, rows_b = sorted_a.join(sorted_b)
     order = np.lexsort((rows_a, _tap_order(a)[rows_a]))
     return Alignment(
         a=a,
         b=b,
         rows_a=rows_a[order],
         rows_b=rows_b[order],
-        alone_a=np.setdiff1d(single_a, rows_a, assume_unique=True),
-        alone_b=np.setdiff1d(single_b, rows_b, assume_unique=True),
-        repeated_a=repeated_a,
-        repeated_b=repeated_b,
+        alone_a=sorted_a.without(rows_a),
+        alone_b=sorted_b.without(rows_b),
+        repeated_a=sorted_a.repeated,
+        repeated_b=sorted_b.repeated,
     )
 
 
@@ -100,20 +98,33 @@ def _keys(
     return keys[: len(a)], keys[len(a) :]
 
 
-def _unique(keys: Entries, rows: Entries) -> tuple[Entries, Entries]:
-    """Those of ``rows`` whose key occurs once among them, and the others."""
-    _, inverse, counts = np.unique(keys[rows], return_inverse=True, return_counts=True)
-    once = counts[inverse.reshape(-1)] == 1
-    return rows[once], rows[~once]
+class _Sorted:
+    """The rows of one run in the order of their keys: those whose key occurs once, and the rest."""
 
+    def __init__(self, keys: Entries, index: RowIndex) -> None:
+        rows = np.flatnonzero(index.sequence != PADDING)
+        rows = rows[np.argsort(keys[rows], kind="stable")]
+        ordered = keys[rows]
+        same = ordered[1:] == ordered[:-1]
+        once = np.ones(len(rows), np.bool_)
+        once[1:] &= ~same
+        once[:-1] &= ~same
+        self.rows, self.keys = rows[once], ordered[once]
+        self.repeated = np.sort(rows[~once])
 
-def _join(
-    keys_a: Entries, keys_b: Entries, rows_a: Entries, rows_b: Entries
-) -> tuple[Entries, Entries]:
-    _, at_a, at_b = np.intersect1d(
-        keys_a[rows_a], keys_b[rows_b], assume_unique=True, return_indices=True
-    )
-    return rows_a[at_a], rows_b[at_b]
+    def join(self, other: _Sorted) -> tuple[Entries, Entries]:
+        """Rows of both sides with equal keys."""
+        at = np.searchsorted(other.keys, self.keys)
+        at[at == len(other.keys)] = 0
+        found = other.keys[at] == self.keys if len(other.keys) else np.zeros(len(at), np.bool_)
+        return self.rows[found], other.rows[at[found]]
+
+    def without(self, matched: Entries) -> Entries:
+        """Rows that stand alone, in execution order."""
+        left = np.zeros(self.rows.max(initial=-1) + 1, np.bool_)
+        left[self.rows] = True
+        left[matched] = False
+        return np.flatnonzero(left)
 
 
 def record_pairs(

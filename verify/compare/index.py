@@ -10,13 +10,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from verify.dumps.format import Dump
-from verify.dumps.format.schema import Record, Rows
+from verify.dumps.format.schema import Record
 from verify.dumps.summaries import STATISTICS
 
 PADDING = -1
 """Sequence code of rows that belong to no sequence."""
 
 _SUM_SQ = STATISTICS.index("sum_sq")
+_FEW = 16  # names that a loop codes faster than Arrow
 
 
 class Names:
@@ -80,40 +81,39 @@ def index_rows(dump: Dump, sequences: Names) -> RowIndex:
         CorruptDumpError: rows are not what was stored.
     """
     records = dump.records()
-    parts = [dump.rows(record) for record in records]
-    lengths = np.fromiter((len(rows) for rows in parts), np.int64, len(parts))
+    lengths = np.fromiter((record.n_rows for record in records), np.int64, len(records))
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    every = parts or [_no_rows()]
-    return RowIndex(
+    total = int(starts[-1])
+    index = RowIndex(
         dump=dump,
         records=records,
         sequences=[],
-        record=np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
-        row=np.arange(starts[-1]) - np.repeat(starts[:-1], lengths),
-        sequence=_sequence_codes(every, sequences),
-        position=np.concatenate([rows.position for rows in every]).astype(np.int64),
-        visit=np.concatenate([rows.visit for rows in every]).astype(np.int64),
-        digest=np.concatenate([rows.digest for rows in every]).astype(np.uint64),
-        sum_sq=np.concatenate([_sum_sq(rows) for rows in every]),
+        record=np.repeat(np.arange(len(records), dtype=np.int32), lengths),
+        row=np.arange(total) - np.repeat(starts[:-1], lengths),
+        sequence=np.empty(total, np.int32),
+        position=np.empty(total, np.int64),
+        visit=np.empty(total, np.int64),
+        digest=np.empty(total, np.uint64),
+        sum_sq=np.empty(total),
         starts=starts,
     )
+    for number, record in enumerate(records):
+        # Copied at once: views would keep all tables of rows in memory.
+        at, rows = index.entries(number), dump.rows(record)
+        index.sequence[at] = _sequence_codes(rows.sequence, sequences)
+        index.position[at] = rows.position
+        index.visit[at] = rows.visit
+        index.digest[at] = rows.digest
+        index.sum_sq[at] = np.nan if rows.statistics is None else rows.statistics[:, _SUM_SQ]
+    dump.forget_rows()
+    return index
 
 
-def _sequence_codes(parts: list[Rows], sequences: Names) -> NDArray[np.int32]:
-    coded = pa.array(np.concatenate([rows.sequence for rows in parts]), pa.string())
-    coded = coded.dictionary_encode()
+def _sequence_codes(names: NDArray[Any], sequences: Names) -> list[int] | NDArray[np.int32]:
+    if len(names) <= _FEW:
+        return [PADDING if name is None else sequences.code(name) for name in names]
+    coded = pa.array(names, pa.string()).dictionary_encode()
     shared = [sequences.code(name) for name in coded.dictionary.to_pylist()]
     table = np.array([*shared, PADDING], np.int32)
     at = coded.indices.fill_null(len(shared)).to_numpy(zero_copy_only=False)
     return np.asarray(table[at])
-
-
-def _no_rows() -> Rows:
-    none = np.zeros(0, np.int64)
-    return Rows(np.zeros(0, object), none, none, np.zeros(0, np.uint64))
-
-
-def _sum_sq(rows: Rows) -> NDArray[np.float64]:
-    if rows.statistics is None:
-        return np.full(len(rows), np.nan)
-    return np.asarray(rows.statistics[:, _SUM_SQ], np.float64)
