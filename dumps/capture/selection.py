@@ -51,13 +51,19 @@ def default_taps(model: torch.nn.Module) -> list[str]:
         leaf = next(module.children(), None) is None
         if module is head or not path:
             continue
+        name = path.rpartition(".")[2]
         if "norm" in kind:
-            found += [port(path, "out"), port(path, "in.0")]
+            found.append(port(path, "out"))
+            if name not in (
+                "q_norm",
+                "k_norm",
+            ):  # what enters these is the projection, seen already
+                found.append(port(path, "in.0"))
         elif "rotary" in kind:
             found += [port(path, "out"), port(path, "out.1")]
         elif id(module) in blocks or (leaf and not isinstance(module, torch.nn.ModuleList)):
             found.append(port(path, "out"))
-        if path.rpartition(".")[2] in ("down_proj", "w2", "fc2", "c_proj"):
+        if name in ("down_proj", "w2", "fc2", "c_proj"):
             found.append(port(path, "in.0"))
     return found
 

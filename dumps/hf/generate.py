@@ -138,7 +138,9 @@ def _arguments(
         "attention_mask": torch.from_numpy(state.mask.copy()).to(device),
         "cache" if "cache" in known else "past_key_values": state.cache,
         "use_cache": True,
-        "logits_to_keep": torch.tensor(kept, dtype=torch.int64, device=device),
+        # The last position as a number, since an index tensor would be an input of the logits;
+        # none of them can only be said with one.
+        "logits_to_keep": 1 if kept else torch.empty(0, dtype=torch.int64, device=device),
     }
     open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values())
     passed_on = {"position_ids", "attention_mask"} if open_ended else set()
