@@ -17,8 +17,14 @@ from verify.reference.layers.activations import (
     activation_enclosure,
     gated_enclosure,
 )
-from verify.reference.layers.arithmetic import Arithmetic
-from verify.reference.layers.checks import Array, as_float64, check_choice, check_number
+from verify.reference.layers.arithmetic import FP32_UNIT, Arithmetic
+from verify.reference.layers.checks import (
+    Array,
+    as_float64,
+    check_choice,
+    check_number,
+    check_shape,
+)
 from verify.reference.layers.enclosure import Enclosure
 from verify.reference.layers.grid import round_to
 from verify.reference.layers.lookup import (
@@ -222,6 +228,32 @@ class ResidualAdd:
         for kept, name in (("b", "a"), ("a", "b")):
             zero = {**inputs, name: np.zeros_like(as_float64(inputs[kept], kept))}
             yield Variant(f"{name} left out", self, inputs=zero)
+
+
+@dataclass(frozen=True)
+class Product:
+    """``a * b`` per element, as after an activation that was stored; one rounding, no freedom."""
+
+    name = "product"
+    inputs = ("a", "b")
+    optional = ()
+
+    def enclosure(self, inputs: Inputs, store: str, arithmetic: Arithmetic) -> Enclosure:
+        del arithmetic
+        a, b = as_float64(inputs["a"], "a"), as_float64(inputs["b"], "b")
+        check_shape("b", b, a.shape, "the shape of a")
+        return Enclosure.exactly(a).scaled(b).computed(FP32_UNIT)
+
+    def exact(self, inputs: Inputs) -> Array:
+        return self.enclosure(inputs, "float64", Arithmetic()).mid
+
+    def conventions(self) -> Iterator[Variant]:
+        return iter(())
+
+    def mistakes(self, inputs: Inputs) -> Iterator[Variant]:
+        for kept, name in (("b", "a"), ("a", "b")):
+            ones = {**inputs, name: np.ones_like(as_float64(inputs[kept], kept))}
+            yield Variant(f"{name} left out", self, inputs=ones)
 
 
 def _terms(inputs: Inputs) -> list[Any]:

@@ -204,4 +204,4 @@ def measured(evidence: Evidence) -> dict[str, float]:
 
 def arithmetic_name(arithmetic: Arithmetic) -> str:
     """The accumulation model in one line, for reports."""
-    return repr(arithmetic.accumulate)
+    return str(arithmetic.accumulate)

@@ -1,4 +1,4 @@
-"""How a kernel adds products: round to nearest in chains, or a tensor core's truncating steps.
+"""How a kernel adds products: chains with round to nearest (truncate.py: tensor cores).
 
 An accumulation model turns a matrix product into an :class:`Enclosure`: the FP64 product, a
 rigorous running bound (Higham, Accuracy and Stability, section 3.3: every partial sum pays for
@@ -63,6 +63,12 @@ class FmaChain:
         if self.block is not None:
             check_count("block", self.block)
 
+    def __str__(self) -> str:
+        unit = "FP32" if self.unit == FP32_UNIT else f"unit 2^{math.log2(self.unit):g}"
+        order = "ascending order" if self.order == "ascending" else "sums in any order"
+        blocks = f", chains of {self.block}" if self.block else ""
+        return f"{unit} {order}{blocks}" + ("" if self.fused else ", products rounded")
+
     def matmul(self, x: Array, w: Array, start: Array | None = None) -> Enclosure:
         """``start + x [M, K] @ w [N, K].T`` as this chain can have computed it, before any store.
 
@@ -72,19 +78,26 @@ class FmaChain:
         total, running, variance = self._ascending(x, w, offset)
         size = np.abs(x) @ np.abs(w).T + offset
         if self.order == "any":
-            radius = a_priori_factor(self, x.shape[1] + (start is not None)) * size
+            radius = self.a_priori_factor(x.shape[1] + (start is not None)) * size
             variance = np.maximum(variance, self._interleaved(x, w, offset))
             variance = _UNKNOWN_ORDER**2 * variance
         else:
             radius = running
         total = total if start is None else total + start
-        radius = radius + FP64_SLACK * size + _flushed(x, w)
+        radius = radius + FP64_SLACK * size + flushed(x, w)
         sigma = np.minimum(np.sqrt(variance), radius)
         repeats = repeats_roundings(x) & repeats_roundings(w).T
         sigma = np.where(repeats, radius / NEAR_SIGMAS, sigma)
         drift = np.where(repeats, radius, 0.0)
         noise = Noise(MEAN_ABS_OF_NORMAL * sigma, sigma, drift=drift)
-        return Enclosure.around(total, radius, NEAR_SIGMAS * sigma + _flushed(x, w), noise)
+        return Enclosure.around(total, radius, NEAR_SIGMAS * sigma + flushed(x, w), noise)
+
+    def a_priori_factor(self, keys: int) -> float:
+        """The factor of sum|ab| in the bound of a sum of ``keys`` products, whatever the data:
+        (1 + u)^n - 1 with n the roundings that a product passes through."""
+        block = min(self.block or keys, keys)
+        longest = block + -(-keys // block) - 1 + (not self.fused)
+        return math.expm1(longest * math.log1p(self.unit))
 
     def _ascending(self, x: Array, w: Array, offset: Array) -> tuple[Array, Array, Array]:
         """Sum, running bound and variance of the ascending order."""
@@ -140,101 +153,6 @@ class FmaChain:
             steps *= 2
 
 
-@dataclass(frozen=True, slots=True)
-class TensorCore:
-    """Truncating fused dot products of ``products`` terms and the accumulator, aligned to the
-    largest exponent with ``fraction_bits`` kept; steps ascend over K.
-
-    ``chain`` products accumulate in the tensor core before the sum is added to FP32 registers
-    with round to nearest; None: all of K in one chain. ``min_exponent`` is that of the operand
-    format: subnormal operands are not normalised and align as if they had it.
-    """
-
-    products: int
-    fraction_bits: int
-    chain: int | None = None
-    min_exponent: int = -14
-
-    def __post_init__(self) -> None:
-        check_count("products", self.products)
-        check_count("fraction_bits", self.fraction_bits)
-        if self.chain is not None:
-            check_count("chain", self.chain)
-
-    def matmul(self, x: Array, w: Array, start: Array | None = None) -> Enclosure:
-        """``start + x [M, K] @ w [N, K].T`` as this tensor core can have computed it, in FP32;
-        ``start`` [N] as in :meth:`FmaChain.matmul`."""
-        shape = (x.shape[0], w.shape[0])
-        offset = np.zeros(w.shape[0]) if start is None else np.abs(start)
-        total, error = np.zeros(shape), np.zeros(shape)
-        variance, drift = np.zeros(shape), np.zeros(shape)
-        chain = self.chain or x.shape[1]
-        for begin in range(0, x.shape[1], chain):
-            first = offset if begin == 0 else np.zeros_like(offset)
-            part = self._chain(x[:, begin : begin + chain], w[:, begin : begin + chain], first)
-            total = total + part[0]
-            error, variance, drift = error + part[1], variance + part[2], drift + part[3]
-            if begin:
-                merged = np.abs(total) + offset
-                error = (error + FP32_UNIT * merged) / (1 - FP32_UNIT)
-                variance = variance + (RMS_OF_ROUNDING * FP32_UNIT * merged) ** 2
-        total = total if start is None else total + start
-        radius = error + FP64_SLACK * (np.abs(x) @ np.abs(w).T + offset) + _flushed(x, w)
-        sigma, drift = np.minimum(np.sqrt(variance), radius), np.minimum(drift, radius)
-        noise = Noise(MEAN_ABS_OF_NORMAL * sigma, sigma, np.zeros(()), drift)
-        return Enclosure.around(total, radius, NEAR_SIGMAS * sigma + drift, noise)
-
-    def _chain(self, x: Array, w: Array, offset: Array) -> tuple[Array, Array, Array, Array]:
-        """Sum, running bound, variance and drift of one chain, looked at every few steps."""
-        shape = (x.shape[0], w.shape[0])
-        partial, error = np.zeros(shape), np.zeros(shape)
-        variance, drift = np.zeros(shape), np.zeros(shape)
-        floor = 2.0**self.min_exponent
-        granule = self.products * max(1, _GRANULE // self.products)
-        lost = self.products * 2.0**-self.fraction_bits
-        for start in range(0, x.shape[1], granule):
-            a, b = x[:, start : start + granule], w[:, start : start + granule]
-            steps = -(-a.shape[1] // self.products)
-            # Products of pinned exponents bound what aligns the step (see min_exponent).
-            size = _pinned(a, floor) @ _pinned(b, floor).T
-            before, partial = np.abs(partial), partial + a @ b.T
-            # Each of at most L terms loses < 2^(E-F), then 24 bits are kept by truncation.
-            top = before + size + error + offset
-            error = (error + steps * (lost + 2.0**-23) * top) * (1 + steps * 2.0**-20)
-            middle = np.maximum(before, np.abs(partial)) + offset
-            # Truncations are uniform on [0, quantum): deviation quantum / sqrt(12) each.
-            deviation = 2.0**-23 + self.products**0.5 * 2.0**-self.fraction_bits
-            variance += steps * (deviation / 12**0.5) ** 2 * (middle + size / steps**0.5) ** 2
-            # Mean loss is half a quantum a term, all of one sign where the sum has one.
-            drift += steps * (lost / 2 + 2.0**-24) * middle
-        return partial, error, variance, drift
-
-
-Accumulation = FmaChain | TensorCore
-
-V100 = TensorCore(products=4, fraction_bits=23)
-A100 = TensorCore(products=8, fraction_bits=24)
-H200 = TensorCore(products=16, fraction_bits=25)
-
-
-def a_priori_factor(accumulate: Accumulation, keys: int) -> float:
-    """The factor of sum|ab| in the a-priori bound of a sum of ``keys`` products.
-
-    Round to nearest: (1 + u)^n - 1, with n the additions that a product passes through (plus one
-    rounding of an unfused product). Truncation: ``ceil(K / L)`` steps that lose
-    ``(L 2^-F + 2^-23)`` each.
-    """
-    if isinstance(accumulate, TensorCore):
-        steps = -(-keys // accumulate.products)
-        step_error = accumulate.products * 2.0**-accumulate.fraction_bits + 2.0**-23
-        merges = -(-keys // accumulate.chain) - 1 if accumulate.chain else 0
-        per_chain = min(steps, -(-(accumulate.chain or keys) // accumulate.products))
-        return per_chain * step_error * (1 + steps * step_error) + merges * FP32_UNIT
-    block = min(accumulate.block or keys, keys)
-    longest = block + -(-keys // block) - 1 + (not accumulate.fused)
-    return math.expm1(longest * math.log1p(accumulate.unit))
-
-
 def repeats_roundings(terms: Array) -> NDArray[np.bool_]:
     """Rows (last axis, kept) whose rounding errors do not average out, so that only the rigorous
     bound holds for their sums: few distinct magnitudes, or magnitudes so equal that each addition
@@ -246,11 +164,7 @@ def repeats_roundings(terms: Array) -> NDArray[np.bool_]:
     return np.asarray(few | (ordered.std(axis=-1, keepdims=True) < alike))
 
 
-def _pinned(operand: Array, floor: float) -> Array:
-    return np.where(operand == 0.0, 0.0, np.maximum(np.abs(operand), floor))
-
-
-def _flushed(x: Array, w: Array) -> Array:
+def flushed(x: Array, w: Array) -> Array:
     """What flushing subnormal operands, products and sums to zero can take away: below 2^-126 of
     each operand times its partner, and 2^-126 for each of K products."""
     tiny = SMALLEST_NORMAL_FP32

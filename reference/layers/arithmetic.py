@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from verify.errors import ArgumentError
-from verify.reference.layers.accumulate import (
-    FP32_UNIT,
-    SMALLEST_NORMAL_FP32,
-    Accumulation,
-    FmaChain,
-    TensorCore,
-)
+from verify.reference.layers.accumulate import FP32_UNIT, SMALLEST_NORMAL_FP32, FmaChain
 from verify.reference.layers.checks import check_count, check_number
+from verify.reference.layers.truncate import TensorCore
 
-__all__ = ["FP32_UNIT", "SMALLEST_NORMAL_FP32", "Arithmetic"]
+__all__ = ["FP32_UNIT", "SMALLEST_NORMAL_FP32", "Accumulation", "Arithmetic"]
+
+Accumulation = FmaChain | TensorCore
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ import numpy as np
 
 from verify.bounds import Bound
 from verify.formats import get_format
-from verify.reference.layers.accumulate import FP32_UNIT, Accumulation, a_priori_factor
+from verify.reference.layers.accumulate import FP32_UNIT
 from verify.reference.layers.activations import activation
-from verify.reference.layers.arithmetic import Arithmetic
+from verify.reference.layers.arithmetic import Accumulation, Arithmetic
 from verify.reference.layers.checks import Array, as_float64, check_count
 from verify.reference.layers.enclosure import Enclosure
 from verify.reference.layers.grid import half_ulp, round_to
@@ -71,14 +71,13 @@ def running_budget(held: Enclosure, exact: Any, store: str) -> Budget:
 
 
 def gemm_budget(x: Any, weight: Any, accumulate: Accumulation, store: str) -> Budget:
-    """``factor |x| |w|^T + h |y| + eta``; the factor is that of
-    :func:`verify.reference.layers.accumulate.a_priori_factor`.
+    """``factor |x| |w|^T + h |y| + eta``; the factor is the accumulation's ``a_priori_factor``.
 
     Args:
         x: [rows, in]; weight: [out, in].
     """
     rows, w = as_float64(x, "x"), as_float64(weight, "weight")
-    factor = a_priori_factor(accumulate, w.shape[1])
+    factor = accumulate.a_priori_factor(w.shape[1])
     added = factor * (np.abs(rows) @ np.abs(w).T)
     # The stored value is off by h times itself, and it is the sum with its own error.
     exact = np.abs(rows @ w.T) + added

@@ -30,6 +30,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("plot", "verify.cli.plot", "plot"),
     ("demo", "verify.cli.demo", "demo"),
     ("decode-table", "verify.cli.decode_table", "decode_table"),
+    ("certify", "verify.cli.certify", "certify"),
 )
 """Name of the command, module, function."""
 

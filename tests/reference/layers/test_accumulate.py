@@ -3,16 +3,9 @@
 import numpy as np
 import pytest
 
-from verify.reference.layers.accumulate import (
-    A100,
-    H200,
-    V100,
-    FmaChain,
-    TensorCore,
-    a_priori_factor,
-    repeats_roundings,
-)
+from verify.reference.layers.accumulate import FmaChain, repeats_roundings
 from verify.reference.layers.grid import round_to
+from verify.reference.layers.truncate import A100, H200, V100, TensorCore
 
 
 def make_operands(kind, keys, fmt, seed=0, rows=6, columns=5):
@@ -52,7 +45,7 @@ def test_ascending_chain_stays_in_its_running_bound(kind, block):
     assert error.max() > 0.0
     # What the pass over the partial sums buys: less than the bound that needs none.
     chain = FmaChain(block=block, order="ascending")
-    assert held.radius.max() < a_priori_factor(chain, 300) * (np.abs(x) @ np.abs(w).T).max()
+    assert held.radius.max() < chain.a_priori_factor(300) * (np.abs(x) @ np.abs(w).T).max()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -87,7 +80,7 @@ def test_tensor_core_model_stays_in_its_running_bound(core, kind):
     error = np.abs(truncating_sums(core, x, w) - held.mid)
     assert (error <= held.radius).all()
     assert (error <= held.near_radius).all()
-    assert (held.radius <= a_priori_factor(core, 256) * (np.abs(x) @ np.abs(w).T) * 1.01).all()
+    assert (held.radius <= core.a_priori_factor(256) * (np.abs(x) @ np.abs(w).T) * 1.01).all()
 
 
 def truncating_sums(core, x, w):
@@ -130,11 +123,11 @@ def test_a_bias_may_come_first_or_last():
 
 
 def test_a_priori_factor_counts_the_longest_path():
-    assert a_priori_factor(FmaChain(), 1000) == pytest.approx(1000 * 2.0**-24, rel=1e-4)
-    blocked = a_priori_factor(FmaChain(block=100, fused=False), 1000)
+    assert FmaChain().a_priori_factor(1000) == pytest.approx(1000 * 2.0**-24, rel=1e-4)
+    blocked = FmaChain(block=100, fused=False).a_priori_factor(1000)
     assert blocked == pytest.approx((100 + 9 + 1) * 2.0**-24, rel=1e-4)
-    assert a_priori_factor(V100, 20480) == pytest.approx(5 * 5120 * 2.0**-23, rel=0.01)
-    assert a_priori_factor(H200, 20480) == pytest.approx(5 * 1280 * 2.0**-23, rel=0.01)
+    assert V100.a_priori_factor(20480) == pytest.approx(5 * 5120 * 2.0**-23, rel=0.01)
+    assert H200.a_priori_factor(20480) == pytest.approx(5 * 1280 * 2.0**-23, rel=0.01)
 
 
 @pytest.mark.parametrize(

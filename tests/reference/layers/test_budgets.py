@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from verify.reference.layers.accumulate import A100, H200, V100, FmaChain
+from verify.reference.layers.accumulate import FmaChain
 from verify.reference.layers.activations import activation, gated, gated_enclosure
 from verify.reference.layers.arithmetic import Arithmetic
 from verify.reference.layers.budgets import (
@@ -23,6 +23,7 @@ from verify.reference.layers.budgets import (
 from verify.reference.layers.linear import linear, linear_enclosure
 from verify.reference.layers.norms import rms_norm, rms_norm_enclosure
 from verify.reference.layers.softmax import softmax, softmax_enclosure
+from verify.reference.layers.truncate import A100, H200, V100
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 

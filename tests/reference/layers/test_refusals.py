@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from verify.errors import ArgumentError
-from verify.reference.layers.accumulate import FmaChain, TensorCore
+from verify.reference.layers.accumulate import FmaChain
 from verify.reference.layers.activations import activation, gated
 from verify.reference.layers.arithmetic import Arithmetic
 from verify.reference.layers.linear import linear
@@ -12,6 +12,7 @@ from verify.reference.layers.lookup import embedding, residual_add
 from verify.reference.layers.norms import layer_norm, rms_norm
 from verify.reference.layers.rope import inverse_frequencies, rope, rope_tables
 from verify.reference.layers.softmax import softmax
+from verify.reference.layers.truncate import TensorCore
 
 X = np.ones((2, 8))
 TABLE = np.ones((4, 8))

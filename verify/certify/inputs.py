@@ -1,0 +1,153 @@
+"""The inputs of a recorded operation, as its rows: from the records and weights it was computed
+from, or from those that the user names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.certify.names import RecordName, find_records
+from verify.certify.weights import WeightSource
+from verify.dumps.format import open_dump
+from verify.dumps.format.reader import Dump
+from verify.dumps.format.schema import Record
+from verify.errors import ArgumentError
+from verify.formats import decode
+
+Values = NDArray[Any]
+
+# Which recorded inputs take which role, by a part of their tap; "" takes what is left in order.
+_ROLES: dict[str, tuple[tuple[str, str], ...]] = {
+    "gated": (("gate", "gate"), ("up", "up")),
+    "residual_add": (("a", ""), ("b", ""), ("c", "")),
+    "product": (("a", ""), ("b", "")),
+    "embedding": (("ids", ""),),
+    "select": (("logits", ""),),
+}
+_BIAS = ("bias",)
+
+
+def read_values(dump: Dump, record: Record) -> Values:
+    """The row matrix [rows, row_length] of a record: float64, or int64 for integer records.
+
+    Raises:
+        ArgumentError: the record keeps no words.
+    """
+    words = dump.read_words(record)
+    values: Values = decode(words, record.dtype)
+    return values
+
+
+def gather_inputs(
+    dump: Dump,
+    record: Record,
+    op: Any,
+    weights: WeightSource,
+    named: Mapping[str, RecordName],
+) -> dict[str, Any]:
+    """Inputs of ``op`` by name.
+
+    Args:
+        named: inputs that the user gave; they replace recorded ones.
+
+    Raises:
+        ArgumentError: inputs that were not recorded, or more than the operation reads.
+    """
+    found = _by_role(dump, record, op)
+    inputs: dict[str, Any] = {name: read_values(dump, source) for name, source in found.items()}
+    for source in record.inputs:
+        if source.kind == "weight" and source.name and (role := _weight_role(op, source.name)):
+            inputs[role] = weights.get(source.name).detach()
+    for name, other in named.items():
+        inputs[name] = _read_named(other, record)
+    if op.name == "rope":
+        inputs = _with_heads(inputs)
+    if op.name == "embedding" and "ids" in inputs:
+        inputs["ids"] = inputs["ids"].reshape(-1)
+    return inputs
+
+
+def _by_role(dump: Dump, record: Record, op: Any) -> dict[str, Record]:
+    """Role -> record, from the provenance of the record."""
+    base = op.name.partition(" ")[0]
+    sources = [
+        dump.record(source.seq, record.rank)
+        for source in record.inputs
+        if source.kind == "record" and source.seq is not None
+    ]
+    if base == "rope":
+        return _rope_roles(sources)
+    roles = _ROLES.get(base, (("x", ""),))
+    taken: dict[str, Record] = {}
+    for role, part in roles:
+        fitting = [s for s in sources if part in s.tap and s not in taken.values()]
+        if fitting:
+            taken[role] = fitting[0]
+    left = [source for source in sources if source not in taken.values()]
+    if base == "gated" and set(taken) == {"up"} and left:
+        taken["gate"] = left.pop(0)  # an activation's own tap names neither
+    if left and base != "embedding":
+        raise ArgumentError(
+            f"{op.name} does not read so many tensors",
+            where=record.tap,
+            found=", ".join(source.tap for source in sources),
+            allowed=", ".join(role for role, _ in roles),
+            hint="name the operation with --op, and its inputs with --input NAME=RUN::TAP@STEP",
+        )
+    return taken
+
+
+def _rope_roles(sources: list[Record]) -> dict[str, Record]:
+    tables = [source for source in sources if "rotary" in source.tap]
+    others = [source for source in sources if "rotary" not in source.tap]
+    roles = {"cos": tables[:1], "sin": tables[1:2], "x": others[:1]}
+    return {name: found[0] for name, found in roles.items() if found}
+
+
+def _weight_role(op: Any, name: str) -> str | None:
+    """``weight``, ``bias`` or ``table``, where the operation reads such an input."""
+    role = "bias" if name.rpartition(".")[2] in _BIAS else "weight"
+    if role == "weight" and "table" in op.inputs:
+        return "table"
+    return role if role in (*getattr(op, "inputs", ()), *getattr(op, "optional", ())) else None
+
+
+def _read_named(name: RecordName, record: Record) -> Values:
+    """An input by name; without a step, that of the record's own."""
+    dump = open_dump(name.run)
+    step = record.step if name.step is None else name.step
+    return read_values(dump, find_records(dump, RecordName(name.run, name.tap, step))[0])
+
+
+def _with_heads(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Rows [rows, heads * dim] as [rows, heads, dim]; tables [rows, dim] hold each angle twice."""
+    cos = inputs.get("cos")
+    if cos is None or "x" not in inputs:
+        return inputs
+    dim = cos.shape[-1]
+    x = inputs["x"]
+    if x.shape[-1] % dim:
+        raise ArgumentError(
+            "the heads do not have the size of the table",
+            where="x, cos",
+            found=f"rows of {x.shape[-1]} and {dim}",
+            allowed="rows of heads * dim elements",
+        )
+    halves = {name: inputs[name][:, None, : dim // 2] for name in ("cos", "sin")}
+    return {**inputs, "x": x.reshape(len(x), -1, dim), **halves}
+
+
+def equal_inputs(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    """Names of the inputs in which two sides differ."""
+
+    def plain(value: Any) -> Values:
+        return np.asarray(value.double().numpy() if hasattr(value, "detach") else value)
+
+    return [
+        name
+        for name in a
+        if name not in b or not np.array_equal(plain(a[name]), plain(b[name]), equal_nan=True)
+    ]
