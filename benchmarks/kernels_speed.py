@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -87,30 +88,49 @@ def flash(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         )
 
 
+@dataclass(frozen=True)
+class PrefillSets:
+    """Rotating inputs of one shape, and the calls on them."""
+
+    sets: list[list[torch.Tensor]]
+    out: torch.Tensor
+
+    @classmethod
+    def make(cls, queries: int, keys: int) -> PrefillSets:
+        shapes = ((queries, 6), (keys, 1), (keys, 1))
+        sets = [
+            [torch.randn(1, tokens, heads, 256, device="cuda").half() for tokens, heads in shapes]
+            for _ in range(SETS)
+        ]
+        return cls(sets, torch.empty_like(sets[0][0]))
+
+    def kernel(self, name: str) -> tuple[str, Call]:
+        return name, lambda i: gpu.prefill(*self.sets[i], variant=name, out=self.out)
+
+    def flash(self) -> tuple[str, Call]:
+        return "SDPA flash", lambda i: flash(*self.sets[i])
+
+
+def variants(operation: str) -> list[str]:
+    """Kernels of an operation that have a build for this GPU."""
+    chip = device_arch(0)
+    found = [v for v in VARIANTS.values() if v.operation == operation]
+    return [v.name for v in found if variant_arch(v.archs, chip)]
+
+
 def prefill_rows(pairs: int) -> list[Row]:
     rows = []
-    chip = device_arch(0)
-    names = [n for n, v in VARIANTS.items() if v.operation == "prefill"]
-    names = [n for n in names if variant_arch(VARIANTS[n].archs, chip)]
+    names = variants("prefill")
     for queries, keys in PREFILL_SHAPES:
-        sets = [
-            [torch.randn(1, n, h, 256, device="cuda").half()
-             for n, h in ((queries, 6), (keys, 1), (keys, 1))]
-            for _ in range(SETS)
-        ]  # fmt: skip
-        out = torch.empty_like(sets[0][0])
+        case, inputs = f"prefill Q{queries}/KV{keys}", PrefillSets.make(queries, keys)
         flops = 4.0 * 256 * 6 * (queries * (keys - queries) + queries * (queries + 1) / 2)
-        baseline = ("SDPA flash", lambda i: flash(*sets[i]))
         for name in names:
-            call = (name, lambda i: gpu.prefill(*sets[i], variant=name, out=out))  # noqa: B023
-            row = compare(f"prefill Q{queries}/KV{keys}", baseline, call, pairs)
-            rows.append(with_note(row, f"{flops / row.b_ms / 1e9:.0f} TFLOP/s"))
-        for base, split in (("prefill", "prefill_split_p"),
-                            ("prefill_hopper", "prefill_hopper_split_p")):  # fmt: skip
-            if {base, split} <= set(names):
-                calls = [(n, lambda i, n=n: gpu.prefill(*sets[i], variant=n, out=out))
-                         for n in (base, split)]  # fmt: skip
-                rows.append(compare(f"prefill Q{queries}/KV{keys}", *calls, max(10, pairs // 4)))
+            row = compare(case, inputs.flash(), inputs.kernel(name), pairs)
+            rows.append(replace(row, note=f"{flops / row.b_ms / 1e9:.0f} TFLOP/s"))
+        for name in names:
+            if f"{name}_split_p" in names:
+                pair = inputs.kernel(name), inputs.kernel(f"{name}_split_p")
+                rows.append(compare(case, *pair, max(10, pairs // 4)))
     return rows
 
 
@@ -123,59 +143,74 @@ def paged_cache(page: int, batch: int, tokens: int) -> tuple[torch.Tensor, ...]:
     return *codes.unbind(1), table, torch.full((batch,), tokens, dtype=torch.int32, device="cuda")
 
 
-def graphed(call: Callable[[], object]) -> Callable[[], object]:
-    """``call`` as a graph: what is timed is the device, not the launch from Python."""
-    call()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    return graph.replay
+class Graphs:
+    """Calls as CUDA graphs, one a set: what is timed is the device, not the launch from Python."""
+
+    def __init__(self, calls: list[Callable[[], object]]) -> None:
+        self.calls = calls  # keeps the tensors alive that the graphs use
+        self.graphs = [torch.cuda.CUDAGraph() for _ in calls]
+        for call, graph in zip(calls, self.graphs, strict=True):
+            call()
+            with torch.cuda.graph(graph):
+                call()
+
+    def __call__(self, index: int) -> None:
+        self.graphs[index].replay()
 
 
-def copy_of(moved: int) -> list[Callable[[], object]]:
+def copies(moved: int) -> tuple[str, Call]:
     """Device copies that read and write ``moved`` bytes together."""
-    pairs = [[torch.empty(moved // 2, dtype=torch.uint8, device="cuda") for _ in "ab"]
-             for _ in range(SETS)]  # fmt: skip
-    return [graphed(lambda a=a, b=b: b.copy_(a)) for a, b in pairs]
+
+    def one() -> Callable[[], object]:
+        a, b = (torch.empty(moved // 2, dtype=torch.uint8, device="cuda") for _ in "ab")
+        return lambda: b.copy_(a)
+
+    return "copy", Graphs([one() for _ in range(SETS)])
+
+
+def bridge_call(page: int, out_page: int, batch: int, tokens: int) -> Callable[[], object]:
+    cache = paged_cache(page, batch, tokens)
+    shape = (batch * -(-tokens // out_page), out_page, 1, 256)
+    k_out, v_out = (torch.empty(shape, dtype=torch.float16, device="cuda") for _ in "kv")
+    return lambda: gpu.e4m3_to_fp16(*cache, k_out=k_out, v_out=v_out, k_scale=0.37, v_scale=0.37)
+
+
+def decode_call(name: str, page: int, batch: int, tokens: int) -> Callable[[], object]:
+    cache = paged_cache(page, batch, tokens)
+    q = torch.randn(batch, 6, 256, device="cuda").half()
+    out = torch.empty_like(q)
+    return lambda: gpu.decode(q, *cache, variant=name, out=out)
+
+
+def bandwidth_row(
+    case: str, name: str, make: Callable[[], Callable[[], object]], moved: int, pairs: int
+) -> Row:
+    calls = Graphs([make() for _ in range(SETS)])
+    row = compare(case, copies(moved), (name, calls), pairs)
+    share = f"{moved / row.b_ms / 1e9:.2f} TB/s, {100 / row.ratio:.0f} % of copy"
+    return replace(row, note=share)
 
 
 def bridge_rows(pairs: int) -> list[Row]:
-    rows = []
-    for page, out_page, batch, tokens in BRIDGE_CASES:
-        moved = batch * tokens * 256 * 2 * 3  # one byte in, two out, for K and V
-        shape = (batch * -(-tokens // out_page), out_page, 1, 256)
-        calls = []
-        for _ in range(SETS):
-            cache = paged_cache(page, batch, tokens)
-            outs = [torch.empty(shape, dtype=torch.float16, device="cuda") for _ in "kv"]
-            calls.append(graphed(lambda c=cache, o=outs: gpu.e4m3_to_fp16(
-                *c, k_out=o[0], v_out=o[1], k_scale=0.37, v_scale=0.37)))  # fmt: skip
-        copies = copy_of(moved)
-        row = compare(f"bridge page {page} B{batch} {tokens}", ("copy", lambda i: copies[i]()),
-                      ("e4m3_bridge", lambda i: calls[i]()), pairs)  # fmt: skip
-        rows.append(with_note(row, f"{moved / row.b_ms / 1e9:.2f} TB/s, "
-                                   f"{100 / row.ratio:.0f} % of copy"))  # fmt: skip
-    return rows
+    # One byte in and two out, for K and V.
+    return [
+        bandwidth_row(
+            f"bridge page {page} B{batch} {tokens}", "e4m3_bridge",
+            partial(bridge_call, page, out_page, batch, tokens), batch * tokens * 256 * 6, pairs,
+        )
+        for page, out_page, batch, tokens in BRIDGE_CASES
+    ]  # fmt: skip
 
 
 def decode_rows(pairs: int) -> list[Row]:
-    rows = []
-    for page, batch, tokens in DECODE_CASES:
-        read = batch * tokens * 256 * 2
-        q = torch.randn(batch, 6, 256, device="cuda").half()
-        out = torch.empty_like(q)
-        caches = [paged_cache(page, batch, tokens) for _ in range(SETS)]
-        calls = [graphed(lambda c=c: gpu.decode(q, *c, out=out)) for c in caches]
-        copies = copy_of(read)
-        row = compare(f"decode page {page} B{batch} {tokens}", ("copy", lambda i: copies[i]()),
-                      ("decode_wave", lambda i: calls[i]()), pairs)  # fmt: skip
-        rows.append(with_note(row, f"{read / row.b_ms / 1e9:.2f} TB/s, "
-                                   f"{100 / row.ratio:.0f} % of copy"))  # fmt: skip
-    return rows
-
-
-def with_note(row: Row, note: str) -> Row:
-    return Row(**{**asdict(row), "note": note})
+    return [
+        bandwidth_row(
+            f"decode page {page} B{batch} {tokens}", name,
+            partial(decode_call, name, page, batch, tokens), batch * tokens * 256 * 2, pairs,
+        )
+        for page, batch, tokens in DECODE_CASES
+        for name in variants("decode_wave")
+    ]  # fmt: skip
 
 
 PARTS = {"prefill": prefill_rows, "bridge": bridge_rows, "decode": decode_rows}

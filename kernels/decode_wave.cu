@@ -18,13 +18,15 @@
 //             of one 16-row tile, rows 0-7 high, rows 8-15 low.
 // Mass        l sums the FP32 p (unrounded mass): a lane adds its two keys of a block, then
 //             l = l * alpha + sum; the 32 lanes are added as a tree at the end of a partition.
-// Merge       partitions ascending, FP32: M = max m_i; o = sum o_i 2^(m_i - M), l likewise;
+// Merge       partitions ascending, FP32: M = max m_i; w_i = 2^(m_i - M); o = sum fma(o_i, w_i),
+//             l = sum of the rounded l_i w_i;
 //             out = fp16(o / l * v_scale). Length 0 gives +0.
 // Reference   verify.reference, attention in FP64; tests/gpu/test_decode_contract.py.
 #include <cuda_fp16.h>
 #include <mma.h>
 
 #include "include/build.cuh"
+#include "include/decode_wave.cuh"
 #include "include/e4m3.cuh"
 #include "include/paging.cuh"
 #include "include/shapes.cuh"
@@ -38,9 +40,9 @@ static_assert(shapes::head_group_admitted(QUERY_HEADS, KEY_HEADS), "see include/
 namespace {
 
 constexpr int kDim = shapes::kHeadDim;
-constexpr int kGroup = QUERY_HEADS / KEY_HEADS;
-constexpr int kRows = 8;  // query heads of a key head, filled up with zeros
-static_assert(kGroup <= kRows, "a group fills half of a 16-row tile");
+using wave::kGroup;
+using wave::kPartial;
+using wave::kRows;
 
 constexpr int kKeys = 64;
 constexpr int kThreads = 256, kWarps = kThreads / 32;
@@ -67,34 +69,6 @@ struct Shared {
     __device__ float *output() { return reinterpret_cast<float *>(k); }  // [16][kOutStride]
 };
 static_assert(2 * kRows * kOutStride * 4 <= kKeys * kStride * 2, "output() lies over k");
-
-// Partition length of a sequence: the first row whose `below` exceeds its length.
-struct Wave {
-    int below, partition;
-};
-constexpr int kWaveCount = 5;
-__device__ constexpr Wave kWaves[kWaveCount] = {
-    {12288, 64}, {49152, 256}, {98304, 512}, {196608, 896}, {0x7fffffff, 1664}};
-static_assert(kWaves[0].below < kWaves[1].below && kWaves[1].below < kWaves[2].below &&
-                  kWaves[2].below < kWaves[3].below && kWaves[3].below < kWaves[4].below,
-              "thresholds strictly increase");
-
-__device__ __forceinline__ int partition_length(int length, int partition) {
-    if (partition > 0) return partition;
-#pragma unroll
-    for (int i = 0; i < kWaveCount - 1; ++i)
-        if (length < kWaves[i].below) return kWaves[i].partition;
-    return kWaves[kWaveCount - 1].partition;
-}
-
-// Length of sequence b, or 0 with an error bit when its table could not hold it.
-__device__ __forceinline__ int live_length(const int *seq_lens, int b, long long capacity,
-                                           int *error) {
-    const int length = seq_lens[b];
-    if (length >= 0 && length <= capacity) return length;
-    if (threadIdx.x == 0) atomicOr(error, paging::kLengthOutOfRange);
-    return 0;
-}
 
 // Where the keys of a tile lie: one place for each 16 keys, since pages and tiles are multiples of
 // 16. The same in every thread. block < 0: nothing to read there.
@@ -127,34 +101,49 @@ struct PageWalk {
 
     // Ids outside the cache become "nothing to read"; late, so that the loads of next() may travel.
     __device__ __forceinline__ void check(Places &places) const {
+        bool wrong = false;
 #pragma unroll
-        for (int g = 0; g < Places::kGroups; ++g)
-            if (places.block[g] >= blocks || places.block[g] < 0) {
-                if (places.block[g] != -1 && threadIdx.x == 0)
-                    atomicOr(error, paging::kPageOutOfRange);
-                places.block[g] = -1;
-            }
+        for (int g = 0; g < Places::kGroups; ++g) {
+            wrong |= places.block[g] < -1 || places.block[g] >= blocks;
+            places.block[g] = unsigned(places.block[g]) < unsigned(blocks) ? places.block[g] : -1;
+        }
+        if (wrong && threadIdx.x == 0) atomicOr(error, paging::kPageOutOfRange);
     }
+};
+
+// One cache as a thread sees it: `base` is its first code of the first token of its warp.
+struct CacheView {
+    const unsigned char *base;
+    long long block_stride, token_stride;
+
+    __device__ CacheView(const unsigned char *cache, int key_head, long long block, long long token,
+                         long long head)
+        : base(cache + key_head * head + threadIdx.x / 32 * token + threadIdx.x % 32 * 8),
+          block_stride(block),
+          token_stride(token) {}
 };
 
 // Codes of a 64 x 256 tile on their way from the cache to shared memory. A warp takes a whole row,
 // 8 codes a lane, so that its 16-byte stores of FP16 numbers fill the banks without conflict.
 struct CodeTile {
-    static constexpr int kPasses = kKeys / kWarps;
+    static constexpr int kPasses = kKeys / kWarps, kHalves = 16 / kWarps;
     uint2 codes[kPasses];
 
     // Rows at or beyond `live` become zeros.
-    __device__ __forceinline__ void load(const unsigned char *cache, const Places &places,
-                                         const paging::Strides &stride, int key_head, int live) {
+    __device__ __forceinline__ void load(const CacheView &cache, const Places &places, int live) {
 #pragma unroll
-        for (int i = 0; i < kPasses; ++i) {
-            const int row = threadIdx.x / 32 + i * kWarps, group = i * kWarps / 16;
-            const long long at = places.block[group] * stride.block +
-                                 (places.slot[group] + row % 16) * stride.token +
-                                 key_head * stride.head + threadIdx.x % 32 * 8;
-            codes[i] = make_uint2(0, 0);
-            if (row < live && places.block[group] >= 0)
-                codes[i] = __ldcs(reinterpret_cast<const uint2 *>(cache + at));
+        for (int g = 0; g < Places::kGroups; ++g) {
+            const unsigned char *group = cache.base + places.block[g] * cache.block_stride +
+                                         places.slot[g] * cache.token_stride;
+#pragma unroll
+            for (int half = 0; half < kHalves; ++half) {
+                const int row = g * 16 + half * kWarps + threadIdx.x / 32;
+                uint2 read = make_uint2(0, 0);
+                if (row < live && places.block[g] >= 0)
+                    read = __ldcs(reinterpret_cast<const uint2 *>(
+                        group + half * kWarps * cache.token_stride));
+                codes[g * kHalves + half] = read;
+            }
         }
     }
 
@@ -283,23 +272,9 @@ __device__ __forceinline__ void add_block(Shared &shared, const FragmentRows &ro
     }
 }
 
-// A partial result is 256 sums, then m, then l; partials lie as [B][QUERY_HEADS][partitions].
-constexpr int kPartial = kDim + 2;
-
-constexpr int kSlice = 32;  // output columns of a merge block
-constexpr int kMostPartitions = 256;
-
 }  // namespace
 
 VERIFY_LAUNCH(decode_wave_partials, kThreads, sizeof(Shared))
-VERIFY_LAUNCH(decode_wave_merge, kThreads, 0)
-// {FP32 elements of a partial result, output columns of a merge block, most partitions}
-extern "C" __device__ int decode_wave_sizes[3] = {kPartial, kSlice, kMostPartitions};
-// {below, partition length} of each wave
-extern "C" __device__ int decode_wave_table[2 * kWaveCount] = {
-    kWaves[0].below, kWaves[0].partition, kWaves[1].below, kWaves[1].partition,
-    kWaves[2].below, kWaves[2].partition, kWaves[3].below, kWaves[3].partition,
-    kWaves[4].below, kWaves[4].partition};
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     decode_wave_partials(const __half *__restrict__ q, const unsigned char *__restrict__ k_cache,
@@ -312,14 +287,15 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     extern __shared__ __align__(128) unsigned char shared_bytes[];
     Shared &shared = *reinterpret_cast<Shared *>(shared_bytes);
     const int part = blockIdx.x, key_head = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32;
-    const int length = live_length(seq_lens, b, (long long)max_blocks * page, error);
-    const int step = partition_length(length, partition), start = part * step;
+    const int length = wave::live_length(seq_lens, b, (long long)max_blocks * page, error);
+    const int step = wave::partition_length(length, partition), start = part * step;
     if (start >= length) return;
     const int end = min(length, start + step);
     if (threadIdx.x == 0 && (length + step - 1) / step > int(gridDim.x))
         atomicOr(error, paging::kLengthOutOfRange);
 
-    const paging::Strides k_stride = {k_block, k_token, k_head}, v_stride = {v_block, v_token, v_head};
+    const CacheView k_view(k_cache, key_head, k_block, k_token, k_head);
+    const CacheView v_view(v_cache, key_head, v_block, v_token, v_head);
     PageWalk walk = {block_table + (long long)b * table_stride, page, blocks, end, 0, 0, 0, error};
     walk.start_at(start);
     FragmentRows rows;
@@ -328,26 +304,28 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     CodeTile k_codes, v_codes;
     Places places = walk.next();
     walk.check(places);
-    k_codes.load(k_cache, places, k_stride, key_head, end - start);
-    v_codes.load(v_cache, places, v_stride, key_head, end - start);
+    k_codes.load(k_view, places, end - start);
+    v_codes.load(v_view, places, end - start);
     places = walk.next();
     HeadState state = {softmax::negative_infinity(), 0.0f};
     float o[kWarpColumnTiles][8] = {};
 #pragma unroll 1
     for (int key0 = start; key0 < end; key0 += kKeys) {
         const int live_next = end - key0 - kKeys;
-        k_codes.store(shared.k);
-        if (kSeparateV) v_codes.store(shared.v());
-        __syncthreads();
         walk.check(places);
-        k_codes.load(k_cache, places, k_stride, key_head, live_next);
-        if (kSeparateV) v_codes.load(v_cache, places, v_stride, key_head, live_next);
+        k_codes.store(shared.k);
+        k_codes.load(k_view, places, live_next);
+        if (kSeparateV) {
+            v_codes.store(shared.v());
+            v_codes.load(v_view, places, live_next);
+        }
+        __syncthreads();
         const Places after = walk.next();
         compute_scores(shared);
         __syncthreads();
         if (!kSeparateV) {
             v_codes.store(shared.v());
-            v_codes.load(v_cache, places, v_stride, key_head, live_next);
+            v_codes.load(v_view, places, live_next);
         }
         places = after;
         state.update(shared, end - key0, log2_scale);
@@ -380,43 +358,4 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         target[head * head_stride + d] = shared.output()[head * kOutStride + d] +
                                          shared.output()[(kRows + head) * kOutStride + d];
     }
-}
-
-extern "C" __global__ void __launch_bounds__(kThreads)
-    decode_wave_merge(const float *__restrict__ partials, const int *__restrict__ seq_lens,
-                      __half *__restrict__ out, float v_scale, int partitions, int page,
-                      int max_blocks, int partition) {
-    __shared__ float weight[kMostPartitions], mass[kMostPartitions];
-    __shared__ float values[kMostPartitions][kSlice];
-    const int slice = blockIdx.x, head = blockIdx.y, b = blockIdx.z;
-    int length = seq_lens[b];
-    if (length < 0 || length > (long long)max_blocks * page) length = 0;
-    const int step = partition_length(length, partition);
-    const int used = min(partitions, (length + step - 1) / step);
-    const float *base = partials + (size_t(b) * QUERY_HEADS + head) * partitions * kPartial;
-
-    if (threadIdx.x < used) {
-        weight[threadIdx.x] = base[size_t(threadIdx.x) * kPartial + kDim];
-        mass[threadIdx.x] = base[size_t(threadIdx.x) * kPartial + kDim + 1];
-    }
-#pragma unroll 8
-    for (int i = threadIdx.x; i < used * kSlice; i += kThreads)
-        values[i / kSlice][i % kSlice] =
-            base[size_t(i / kSlice) * kPartial + slice * kSlice + i % kSlice];
-    __syncthreads();
-    float maximum = softmax::negative_infinity();
-    for (int i = 0; i < used; ++i) maximum = fmaxf(maximum, weight[i]);
-    __syncthreads();
-    if (threadIdx.x < used) weight[threadIdx.x] = softmax::exp2_approx(weight[threadIdx.x] - maximum);
-    __syncthreads();
-    if (threadIdx.x >= kSlice) return;
-    float sum = 0.0f, total = 0.0f;
-#pragma unroll 4
-    for (int i = 0; i < used; ++i) {
-        sum = fmaf(values[i][threadIdx.x], weight[i], sum);
-        total = fmaf(mass[i], weight[i], total);
-    }
-    const float result = used > 0 ? __fmul_rn(__fdiv_rn(sum, total), v_scale) : 0.0f;
-    out[(size_t(b) * QUERY_HEADS + head) * kDim + slice * kSlice + threadIdx.x] =
-        __float2half_rn(result);
 }

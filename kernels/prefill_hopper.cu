@@ -19,6 +19,7 @@
 #include "include/hopper.cuh"
 #include "include/shapes.cuh"
 #include "include/softmax.cuh"
+#include "include/wall.cuh"
 
 static_assert(shapes::head_group_admitted(QUERY_HEADS, KEY_HEADS), "see include/shapes.cuh");
 
@@ -213,7 +214,7 @@ __device__ __forceinline__ void add_block(float (&o)[kSlabs][32], const Weights 
                 o[first + n][i] = fmaf(o[first + n][i], alpha[i / 2 % 2], block[n][i]);
             hopper::pin(o[first + n]);
         }
-        hopper::scheduling_wall();
+        scheduling_wall();
     }
 }
 

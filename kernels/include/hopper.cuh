@@ -112,20 +112,6 @@ __device__ __forceinline__ void pin(float (&d)[32]) {
     for (int i = 0; i < 32; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// A branch that is never taken: the assembler schedules nothing across it. Without it the sums that
-// follow a product sink below the next ones, and their operands fill the register file.
-__device__ __forceinline__ void scheduling_wall() {
-    asm volatile(
-        "{\n\t"
-        ".reg .pred never;\n\t"
-        ".reg .b32 threads_y;\n\t"
-        "mov.u32 threads_y, %%ntid.y;\n\t"
-        "setp.eq.u32 never, threads_y, %0;\n\t"
-        "@never exit;\n\t"
-        "}" ::"n"(77)
-        : "memory");
-}
-
 #define HOPPER_D(constraint)                                                                    \
     constraint(d[0]), constraint(d[1]), constraint(d[2]), constraint(d[3]), constraint(d[4]),   \
         constraint(d[5]), constraint(d[6]), constraint(d[7]), constraint(d[8]), constraint(d[9]), \

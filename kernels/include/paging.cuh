@@ -3,12 +3,6 @@
 
 namespace paging {
 
-// One tensor [blocks, page, heads, D], strides in elements, the last one 1. K and V may be two views
-// of one allocation, so nothing else is assumed.
-struct Strides {
-    long long block, token, head;
-};
-
 // Bits of the device-side error word. A kernel that sets one leaves the positions concerned alone.
 constexpr int kLengthOutOfRange = 1;  // sequence length negative or beyond a capacity
 constexpr int kPageOutOfRange = 2;    // physical block id outside the cache

@@ -20,10 +20,10 @@ constexpr int kChunk = 8;  // FP16 elements in 16 bytes
 // eight rows of 16 bytes, which is what one matrix load reads, touch all 32 banks once.
 constexpr int kStride = shapes::kHeadDim + kChunk;
 
-__device__ __forceinline__ void copy_async(__half *shared, const __half *global, bool valid) {
+// 16 bytes; zeros, and nothing is read, if not `valid`.
+__device__ __forceinline__ void copy_async(void *shared, const void *global, bool valid) {
 #if __CUDA_ARCH__ >= 800
     const unsigned target = static_cast<unsigned>(__cvta_generic_to_shared(shared));
-    // A source size of 0 writes zeros and reads nothing.
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(target), "l"(global),
                  "r"(valid ? 16 : 0)
                  : "memory");

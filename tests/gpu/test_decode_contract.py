@@ -2,81 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytest
 import torch
 
+from tests.gpu.decode_steps import NAN_CODE, Step, exact, make_step
 from tests.gpu.helpers import measure, same_bits
 from verify import gpu
 from verify.bounds import Bound
 from verify.gpu import errors
-from verify.gpu.paged.decode import WAVES, most_partitions, partition_length
-from verify.gpu.table import head_groups
-from verify.reference.attention import AttentionInputs, attend
+from verify.gpu.arch import device_arch, variant_arch
+from verify.gpu.paged.decode import WAVES, partition_length
+from verify.gpu.table import VARIANTS, head_groups
 from verify.reference.attention.parts import gather_pages
 
-NAN_CODE = 0x7F
+pytestmark = pytest.mark.gpu
+
+NAMES = [name for name, variant in VARIANTS.items() if variant.operation == "decode_wave"]
 THRESHOLDS = [below + step for below, _ in WAVES[:-1] for step in (-1, 0, 1)]
 LENGTHS = [131071, 131072, 262080, 262144, *THRESHOLDS]
 
 
-@dataclass(frozen=True, eq=False)
-class Step:
-    q: torch.Tensor
-    k: torch.Tensor
-    v: torch.Tensor
-    table: torch.Tensor
-    lengths: torch.Tensor
-
-    def run(self, **options: object) -> torch.Tensor:
-        return gpu.decode(self.q, self.k, self.v, self.table, self.lengths, **options)  # type: ignore[arg-type]
-
-
-def make_step(
-    lengths: list[int], page: int = 1616, heads: tuple[int, int] = (6, 1), device: str = "cuda",
-    order: str = "random",
-) -> Step:  # fmt: skip
-    """Random finite codes; every byte that is not live is a NaN code."""
-    random = torch.Generator().manual_seed(page)
-    per_sequence = max(1, -(-max(lengths) // page)) + 1
-    count = len(lengths) * per_sequence
-    codes = torch.full((count, 2, page, heads[1], 256), NAN_CODE, dtype=torch.uint8, device=device)
-    physical = torch.arange(count)
-    if order == "reversed":
-        physical = physical.flip(0)
-    elif order == "random":
-        physical = torch.randperm(count, generator=random)
-    table = physical.view(len(lengths), per_sequence).int().to(device)
-    fill = torch.Generator(device).manual_seed(1)
-    for b, length in enumerate(lengths):
-        position = torch.arange(length, device=device)
-        live = torch.randint(0, 256, (length, 2, heads[1], 256), generator=fill, device=device)
-        live = torch.where(live & 0x7F >= 0x70, live & 0xBF, live).to(torch.uint8)  # below 256
-        pages = table[b].long()[position // page]
-        codes[pages, :, position % page] = live
-    k, v = codes.unbind(1)
-    q = torch.randn(len(lengths), heads[0], 256, generator=random).half().to(device)
-    return Step(q, k, v, table, torch.tensor(lengths, dtype=torch.int32, device=device))
-
-
-def exact(step: Step, b: int, k_scale: float = 1.0, v_scale: float = 1.0) -> torch.Tensor:
-    """[query heads, 256], float64: attention of sequence b on the decoded codes."""
-    length = int(step.lengths[b])
-    k, v = (
-        gather_pages(t.view(torch.float8_e4m3fn), step.table[b], length)[None].half()
-        for t in (step.k, step.v)
-    )
-    inputs = AttentionInputs(
-        step.q[b][None, None], k, v, scale=1.0 / 16.0, k_scale=k_scale, v_scale=v_scale
-    )
-    return attend(inputs, exact_spread=False).output
+@pytest.fixture(params=NAMES, autouse=True)
+def variant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if variant_arch(VARIANTS[request.param].archs, device_arch(0)) is None:
+        pytest.skip(f"{request.param} has no build for {device_arch(0)}")
+    monkeypatch.setattr(Step, "variant", request.param)
+    return str(request.param)
 
 
 # --- exact by construction ----------------------------------------------------------------------
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("heads", head_groups())
 @pytest.mark.parametrize("lengths", [[1, 64, 65, 0], [1000, 12287, 12288, 12289], [262144]])
 def test_equal_scores_average_v_exactly(lengths: list[int], heads: tuple[int, int]) -> None:
@@ -94,7 +52,6 @@ def test_equal_scores_average_v_exactly(lengths: list[int], heads: tuple[int, in
         assert same_bits(out[b], expected.repeat_interleave(heads[0] // heads[1], dim=0))
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("length", [1, 17, 700, 12289, 50000])
 def test_one_key_far_ahead_is_copied_bit_for_bit(length: int) -> None:
     step = make_step([length], page=800)
@@ -107,14 +64,14 @@ def test_one_key_far_ahead_is_copied_bit_for_bit(length: int) -> None:
         place = int(step.table[0, planted // 800]), planted % 800
         k[place][0, 0] = 0x78  # 256: 256 log2 units ahead
         out = replace(step, k=k).run()
-        expected = step.v[place].view(torch.float8_e4m3fn).half().expand(6, 256)
+        # A sum that holds +0 turns -0 into +0.
+        expected = step.v[place].view(torch.float8_e4m3fn).half().expand(6, 256) + 0.0
         assert same_bits(out[0], expected), f"key {planted}"
 
 
 # --- relations ----------------------------------------------------------------------------------
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("length", LENGTHS)
 def test_eager_graph_explicit_partition_and_page_order_agree_bitwise(length: int) -> None:
     step = make_step([length])
@@ -141,7 +98,6 @@ def test_eager_graph_explicit_partition_and_page_order_agree_bitwise(length: int
     assert same_bits(out, expected)
 
 
-@pytest.mark.gpu
 def test_one_graph_serves_all_lengths() -> None:
     step = make_step([262144])
     out = torch.empty_like(step.q)
@@ -157,7 +113,6 @@ def test_one_graph_serves_all_lengths() -> None:
     gpu.check_device_errors()
 
 
-@pytest.mark.gpu
 def test_a_batch_gives_the_bits_of_its_members() -> None:
     step = make_step([700, 12288, 1, 0, 50000, 99999], page=848, heads=(12, 2))
     whole = step.run()
@@ -167,7 +122,6 @@ def test_a_batch_gives_the_bits_of_its_members() -> None:
         assert same_bits(alone.run(), whole[b : b + 1]), b
 
 
-@pytest.mark.gpu
 def test_twenty_repeats_and_two_streams_give_the_same_bits() -> None:
     steps = [make_step([131072]), make_step([700] * 64, page=64)]
     expected = [step.run() for step in steps]
@@ -182,7 +136,6 @@ def test_twenty_repeats_and_two_streams_give_the_same_bits() -> None:
     assert all(same_bits(out, expected[index]) for index, out in results)
 
 
-@pytest.mark.gpu
 def test_nan_in_a_live_key_reaches_the_output() -> None:
     step = make_step([100], page=64)
     k = step.k.clone()
@@ -190,7 +143,6 @@ def test_nan_in_a_live_key_reaches_the_output() -> None:
     assert bool(replace(step, k=k).run().isnan().all())
 
 
-@pytest.mark.gpu
 def test_a_workspace_may_be_given_and_must_fit() -> None:
     step = make_step([5000], page=64)
     capacity = step.table.shape[1] * 64
@@ -206,63 +158,9 @@ def test_a_workspace_may_be_given_and_must_fit() -> None:
 RATIO = Bound(1.1, "P carries 22 bits and E4M3 is exact: only the final rounding is left")
 
 
-@pytest.mark.gpu
 @pytest.mark.parametrize("heads", head_groups())
 @pytest.mark.parametrize("length", [1, 100, 12288, 131072, 262144])
 def test_error_over_floor(length: int, heads: tuple[int, int]) -> None:
     step = make_step([length], heads=heads)
     accuracy = measure(step.run(k_scale=0.0137, v_scale=0.3)[0], exact(step, 0, 0.0137, 0.3))
     assert RATIO.used_by(accuracy.ratio) <= 1.0, str(accuracy)
-
-
-# --- on the CPU, and refusals -------------------------------------------------------------------
-
-
-def test_on_the_cpu_the_oracle_answers_and_says_so() -> None:
-    step = make_step([100, 0, 65], page=64, device="cpu")
-    with gpu.record_routes() as routes:
-        out = step.run()
-    assert [route.route for route in routes] == ["cpu_replay_oracle"]
-    assert same_bits(out[1], torch.zeros_like(out[1]))
-    for b in (0, 2):
-        accuracy = measure(out[b], exact(step, b))
-        assert RATIO.used_by(accuracy.ratio) <= 1.0, str(accuracy)
-
-
-def test_partitions_follow_the_table() -> None:
-    assert [partition_length(n) for n in (0, 12287, 12288, 98303, 98304, 196608, 262144)] == [
-        64, 64, 256, 512, 896, 1664, 1664]  # fmt: skip
-    assert most_partitions(262144) == 220  # 196607 keys in partitions of 896
-    assert most_partitions(262144) == max(
-        -(-n // partition_length(n)) for n in (*THRESHOLDS, 262144)
-    )
-    assert [below for below, _ in WAVES] == sorted({below for below, _ in WAVES})
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"partition": 96}, errors.ShapeError, "multiple of 64"),
-        ({"partition": -64}, errors.ShapeError, "multiple of 64"),
-        ({"lengths": [10**6]}, errors.ShapeError, "does not fit its block table"),
-        ({"scale": 0.0}, errors.SemanticsError, "positive finite"),
-    ],
-)
-def test_what_is_outside_the_contract_is_refused(
-    options: dict[str, object], error: type, message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        make_step([100], page=64, device="cpu").run(**options)
-
-
-def test_tensors_outside_the_contract_are_refused() -> None:
-    step = make_step([100], page=64, device="cpu")
-    rows = [
-        (replace(step, q=step.q[:, :5].contiguous()), errors.ShapeError, "head counts"),
-        (replace(step, q=step.q.float()), errors.DtypeError, "wrong dtype"),
-        (replace(step, q=step.q.repeat(2, 1, 1)), errors.ShapeError, "wrong batch"),
-        (replace(step, k=step.k[:, :40], v=step.v[:, :40]), errors.ShapeError, "page size"),
-    ]
-    for bad, error, message in rows:
-        with pytest.raises(error, match=message):
-            bad.run()

@@ -87,6 +87,16 @@ VARIANTS = {
             summary="split-KV decode over the paged E4M3 cache, wmma",
             default_defines=_SIX_ONE,
         ),
+        KernelVariant(
+            name="decode_wave_mma",
+            operation="decode_wave",
+            source="decode_wave_mma.cu",
+            entries=("decode_wave_partials", "decode_wave_merge"),
+            archs=("sm_80", "sm_90"),
+            mass="unrounded",
+            summary="split-KV decode over the paged E4M3 cache, operands in registers",
+            default_defines=_SIX_ONE,
+        ),
     )
 }
 

@@ -9,43 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from verify.gpu.arch import device_arch, variant_arch
+from verify.gpu.arch import choose_variant
 from verify.gpu.attention.contract import PrefillShape
-from verify.gpu.errors import ArchitectureError, KernelArgumentError
 from verify.gpu.launch import LoadedKernel, load_kernel
-from verify.gpu.table import VARIANTS, get_variant, head_defines
+from verify.gpu.table import head_defines
 
-AUTO = "auto"
 # The fastest build of each convention first; the portable one runs on every chip.
 _PREFERENCE = ("prefill_hopper", "prefill")
 _BOX = 64  # tokens and dimensions of a box of a tensor map (prefill_hopper.cu)
-
-
-def choose_variant(name: str, device_index: int) -> tuple[str, str]:
-    """Name and architecture of the build that answers ``name`` on a device.
-
-    ``"auto"`` is the fastest variant with FP16 probabilities. Raises ArchitectureError when the
-    variant has no build for the chip and KernelArgumentError when it is not a prefill kernel.
-    """
-    chip = device_arch(device_index)
-    for candidate in _PREFERENCE if name == AUTO else (name,):
-        variant = get_variant(candidate)
-        if variant.operation != "prefill":
-            raise KernelArgumentError(
-                "not a prefill kernel",
-                where="variant",
-                found=name,
-                allowed=", ".join(v.name for v in VARIANTS.values() if v.operation == "prefill"),
-            )
-        if arch := variant_arch(variant.archs, chip):
-            return candidate, arch
-    raise ArchitectureError(
-        "this kernel has no build for the GPU at hand",
-        where=name,
-        found=chip,
-        allowed=", ".join(get_variant(name).archs),
-        hint="variant='auto' takes one that has",
-    )
 
 
 def launch_prefill(
@@ -53,7 +24,7 @@ def launch_prefill(
 ) -> LoadedKernel:
     """Launch variant ``name`` on checked tensors. Returns the kernel that runs."""
     index = q.device.index if q.device.index is not None else torch.cuda.current_device()
-    chosen, arch = choose_variant(name, index)
+    chosen, arch = choose_variant(name, "prefill", _PREFERENCE, index)
     heads = head_defines(shape.query_heads, shape.key_heads)
     kernel = load_kernel(chosen, arch, index, heads)
     if kernel.build.variant.source == "prefill_hopper.cu":
@@ -113,5 +84,6 @@ def _tensor_map(tensor: Tensor) -> Any:
         swizzle=TensorMapSwizzle.SWIZZLE_128B,
         l2_promotion=TensorMapL2Promotion.L2_256B,
     )
-    view = StridedMemoryView(tensor.detach()[0], stream_ptr=-1)  # -1: no stream order wanted
+    # -1: no order between streams is wanted, the kernel runs on torch's own.
+    view = StridedMemoryView.from_dlpack(tensor.detach()[0], stream_ptr=-1)
     return view.as_tensor_map(options=options)

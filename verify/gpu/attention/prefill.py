@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from verify.gpu.arch import AUTO
 from verify.gpu.attention.contract import (
     SCALE,
     PrefillShape,
@@ -20,7 +21,7 @@ from verify.gpu.attention.fallback import (
     attend_sdpa,
     check_fallback,
 )
-from verify.gpu.attention.kernels import AUTO, launch_prefill
+from verify.gpu.attention.kernels import launch_prefill
 from verify.gpu.checks import check_out
 from verify.gpu.errors import ArchitectureError, CompileError, KernelArgumentError, KernelError
 from verify.gpu.route import CPU_ORACLE, RouteRecord, record

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from verify.gpu.arch import device_arch
+from verify.gpu.arch import AUTO, choose_variant
 from verify.gpu.checks import (
     check_aligned,
     check_contiguous,
@@ -27,6 +27,7 @@ from verify.gpu.route import CPU_ORACLE, RouteRecord, record
 from verify.gpu.table import head_defines, head_groups
 
 OPERATION = "decode_wave"
+_PREFERENCE = ("decode_wave_mma", "decode_wave")  # fastest first
 HEAD_DIM = 256
 MOST_BATCH, MOST_KEYS, PAGE_STEP, PARTITION_STEP = 64, 262144, 16, 64
 PARTIAL = HEAD_DIM + 2  # FP32 numbers of a partial result: sums, maximum, mass
@@ -61,6 +62,7 @@ class _Call:
     out: Tensor
     scales: tuple[float, float, float]  # softmax, k, v
     partition: int
+    variant: str
 
 
 def decode(
@@ -75,6 +77,7 @@ def decode(
     scale: float = 1.0 / 16.0,
     lengths: Sequence[int] | None = None,
     partition: int = 0,
+    variant: str = AUTO,
     workspace: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -89,6 +92,7 @@ def decode(
         lengths: seq_lens as the host knows them, to check them before the launch.
         partition: keys of a partition, a multiple of 64; 0 takes the table of kernels/decode_wave.cu
             by the length of each sequence.
+        variant: a decode kernel by name, or ``"auto"``: the fastest one for the chip.
         workspace: float32, at least ``workspace_floats(B, query heads, capacity, partition)``;
             allocated for the call if None. Give two calls that may overlap one each.
         out: [B, query heads, 256], float16; written and returned if given.
@@ -102,7 +106,7 @@ def decode(
     result = torch.empty_like(q) if out is None else out
     torch.ops.verify.decode_wave(
         q, k_cache, v_cache, block_table, seq_lens, result, workspace, k_scale, v_scale, scale,
-        partition, None if lengths is None else list(lengths),
+        partition, variant, None if lengths is None else list(lengths),
     )  # fmt: skip
     return result
 
@@ -120,6 +124,7 @@ def _decode_op(
     v_scale: float,
     scale: float,
     partition: int,
+    variant: str,
     lengths: list[int] | None,
 ) -> None:
     cache = check_cache(k_cache, v_cache, block_table, seq_lens)
@@ -134,7 +139,7 @@ def _decode_op(
         check_scale(name, value)
         for name, value in (("scale", scale), ("k_scale", k_scale), ("v_scale", v_scale))
     )
-    call = _Call(cache, q, out, (scales[0], scales[1], scales[2]), partition)
+    call = _Call(cache, q, out, (scales[0], scales[1], scales[2]), partition, variant)
     if device.type == "cpu":
         record(_run_oracle(call))
     else:
@@ -154,6 +159,7 @@ def _(
     v_scale: float,
     scale: float,
     partition: int,
+    variant: str,
     lengths: list[int] | None,
 ) -> None:
     return None
@@ -230,7 +236,8 @@ def _launch(call: _Call, workspace: Tensor | None) -> RouteRecord:
     cache, q = call.cache, call.q
     index = torch.cuda.current_device() if q.device.index is None else q.device.index
     heads = head_defines(q.shape[1], cache.heads)
-    kernel = load_kernel(OPERATION, device_arch(index), index, heads)
+    name, arch = choose_variant(call.variant, OPERATION, _PREFERENCE, index)
+    kernel = load_kernel(name, arch, index, heads)
     partials = _workspace(call, workspace)
     parts = most_partitions(min(cache.capacity, MOST_KEYS), call.partition)
     _launch_partials(kernel, call, partials, parts)
@@ -239,7 +246,8 @@ def _launch(call: _Call, workspace: Tensor | None) -> RouteRecord:
              ("page", cache.page), ("partition", call.partition))  # fmt: skip
     build = kernel.build
     mass = build.variant.mass
-    return RouteRecord(OPERATION, OPERATION, str(q.device), shape, build.arch, build.build_id, mass)
+    return RouteRecord(
+        OPERATION, name, str(q.device), shape, build.arch, build.build_id, mass)
 
 
 def _launch_partials(kernel: LoadedKernel, call: _Call, partials: Tensor, parts: int) -> None:
