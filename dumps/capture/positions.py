@@ -134,12 +134,19 @@ class PositionTracker:
         for row, name in enumerate(sequences):
             real = positions[row] != PADDING
             at = positions[row][real]
+            if len(np.unique(at)) < len(at):
+                raise ArgumentError(
+                    "a step computes a position of a sequence twice",
+                    where=name,
+                    found=at.tolist(),
+                    allowed="different positions, or -1 for padding",
+                )
             counts = self._visits.get(name, np.zeros(0, np.int64))
             short = (int(at.max()) + 1 if at.size else 0) - len(counts)
             if short > 0:
                 counts = np.concatenate([counts, np.zeros(short, np.int64)])
             visits[row][real] = counts[at]
-            np.add.at(counts, at, 1)
+            counts[at] += 1
             self._visits[name] = counts
         return visits
 

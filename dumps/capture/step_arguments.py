@@ -103,13 +103,25 @@ def _positions(
     found: np.ndarray | None = None
     if ids is not None and ids.shape[-1] == tokens:
         rows = ids if ids.ndim < 3 else ids[0]
-        found = np.broadcast_to(rows.cpu().numpy(), (batch, tokens)).astype(np.int64)
+        found = _last_of_each(np.broadcast_to(rows.cpu().numpy(), (batch, tokens)))
     elif mask is not None:
         found = mask.cumsum(axis=1)[:, -tokens:] - 1
     elif cached is not None:
         found = np.broadcast_to(cached + np.arange(tokens), (batch, tokens)).astype(np.int64)
     if found is not None and mask is not None:
         found = np.where(mask[:, -tokens:] != 0, found, PADDING)
+    return found
+
+
+def _last_of_each(positions: np.ndarray) -> np.ndarray:
+    """Padding in front of a sequence is often given the position of a real token, because an index
+    has to be valid: of equal positions in a row only the last is a token."""
+    found = positions.astype(np.int64)
+    for row in found:
+        _, first_from_behind = np.unique(row[::-1], return_index=True)
+        repeated = np.ones(len(row), bool)
+        repeated[len(row) - 1 - first_from_behind] = False
+        row[repeated] = PADDING
     return found
 
 

@@ -208,3 +208,15 @@ def test_positions_that_do_not_fit_the_call_are_refused(tmp_path):
         run.step([[0, 1]], ["x"]),
     ):
         model(IDS[:1])
+
+
+def test_inference_tensors_give_the_same_rows(tmp_path):
+    """They count no versions, so that keys are told apart by digest and repeats by their bits."""
+    tables = {}
+    for guard in (torch.no_grad, torch.inference_mode):
+        model, path = TinyDecoder(), tmp_path / guard.__name__
+        with guard(), capture(model, path):
+            run_cached(model)
+        dump = open_dump(path)
+        tables[guard] = row_table(dump), [(r.tap, r.kept, r.carried) for r in dump.records()]
+    assert tables[torch.no_grad] == tables[torch.inference_mode]

@@ -66,6 +66,7 @@ def test_positions_continue_for_the_same_batch_only():
     [
         (np.array([0, 1]), ["x"], "positions"),
         (np.array([[0, 1]]), ["x", "y"], "one sequence id a batch row"),
+        (np.array([[0, 1, 1]]), ["x"], "computes a position of a sequence twice"),
         (np.array([[0], [0]]), ["x", "x"], "two rows of a step have the same sequence id"),
     ],
 )
