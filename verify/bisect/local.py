@@ -1,8 +1,8 @@
 """What a single operation adds: the seam for checks of its local part.
 
 A checker is asked about every tap that differs. It may know better than the edges do: replay the
-operation on the other run's input, or hold both sides against a reference. None is at hand yet, and
-an operation that nothing checked keeps the verdict at UNRESOLVED.
+operation on the other run's input, or hold both sides against a reference (verify.replay.checker).
+An operation that nothing checked keeps the verdict at UNRESOLVED.
 """
 
 from __future__ import annotations
@@ -56,7 +56,9 @@ class LocalFinding:
 
     tap: str
     verdict: Verdict
-    """ROUNDING where the local part is within its budget, DEFECT where no rounding explains it."""
+    """ROUNDING where the local part is within its budget, PRECISION where the sides follow different
+    declared conventions, UNRESOLVED where it was looked at and stays open, DEFECT where no rounding
+    explains it."""
     reason: str
     bound: Bound
     """Of the element that uses most of its bound, in the unit of the tap."""
@@ -65,6 +67,8 @@ class LocalFinding:
     row: int
     """Number of its row in the alignment."""
     element: int
+    title: str = ""
+    """What taps with the same title and verdict have in common; they are stated together."""
 
     @property
     def used(self) -> float:

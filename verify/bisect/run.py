@@ -174,9 +174,9 @@ class _Bisect:
         casts = [cast for evidence in by_weights[:1] for cast in evidence.casts]
         findings = [
             *statements.state_origins(j for j in begins.proven if not _is_token(j.evidence)),
-            *map(statements.state_local, others),
+            *statements.state_local(others),
             *map(statements.state_front, begins.fronts),
-            *map(statements.state_open, begins.open),
+            *(statements.state_open(e) for e in begins.open if e.origin.tap not in judged),
             *remainder.state_weights(
                 self.a, self.b, by_weights, statements.declared_cast(casts, self.declared)[1]
             ),

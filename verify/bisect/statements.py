@@ -44,6 +44,8 @@ class Judged:
             return Verdict.ROUNDING
         if self.cast is not None and self.declared is not None:
             return Verdict.PRECISION
+        if self.local is not None and self.local.verdict is Verdict.PRECISION:
+            return Verdict.PRECISION
         return Verdict.UNRESOLVED
 
     @property
@@ -120,6 +122,12 @@ def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
             [cast.describe(), "no differing setting names this format"],
             ["say in the settings of the capture what is cast, or remove the cast"],
         )
+    if first.local is not None:
+        return (
+            f"{named}: {first.local.title or 'looked at, and open'}",
+            [first.local.reason],
+            [_SHRINKS],
+        )
     why = "nothing has measured yet whether that is rounding: no replay or reference at hand"
     verb = "differs" if len(taps) == 1 else "differ"
     return f"{named} {verb} on equal inputs", [why, *_closest(first)], [_SHRINKS]
@@ -167,16 +175,35 @@ def _front_words(front: Front, named: str) -> tuple[str, list[str], list[str]]:
     )
 
 
-def state_local(found: LocalFinding) -> Finding:
-    """What a checker says about a tap whose inputs differ as well."""
-    within = found.verdict is Verdict.ROUNDING
+def state_local(found: Iterable[LocalFinding]) -> list[Finding]:
+    """What checkers say about taps whose inputs differ as well; equal titles go together."""
+    groups: dict[tuple[str, ...], list[LocalFinding]] = {}
+    for each in found:
+        key = (each.verdict, each.title or each.tap)
+        groups.setdefault(key, []).append(each)
+    return [_state_local(group) for group in groups.values()]
+
+
+def _state_local(group: list[LocalFinding]) -> Finding:
+    worst = max(group, key=lambda each: each.used)
+    taps = [each.tap for each in group]
+    title = worst.title or f"what it adds itself is {_BUDGET.get(worst.verdict, 'open')}"
+    numbers: Numbers = {}
+    if worst.error or worst.bound.value:
+        numbers = {"error": worst.error, "bound": worst.bound.value, "bound used": worst.used}
+    if len(group) > 1:
+        numbers = {"taps": len(group), **numbers}
+    lead = "" if len(group) == 1 or not numbers else f"{worst.tap} uses most: "
     return Finding(
-        verdict=found.verdict,
-        title=f"{found.tap}: what it adds itself is {'within' if within else 'beyond'} its budget",
-        reasons=[found.reason, f"bound: {found.bound.why}"],
-        taps=[found.tap],
-        numbers={"error": found.error, "bound": found.bound.value, "bound used": found.used},
+        verdict=worst.verdict,
+        title=f"{_list(taps)}: {title}",
+        reasons=[f"{lead}{worst.reason}", f"bound: {worst.bound.why}"],
+        taps=taps,
+        numbers=numbers,
     )
+
+
+_BUDGET = {Verdict.ROUNDING: "within its budget", Verdict.DEFECT: "beyond its budget"}
 
 
 def state_open(place: Evidence) -> Finding:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from verify.compare.elements import floating_values
 from verify.dumps.format.schema import Record
 from verify.errors import VerifyError
+from verify.forensics.casts import find_casts
 from verify.formats import Format, encode, get_format
 from verify.reference.certificates.certify import certify_pair
 from verify.reference.certificates.layer_op import Inputs
@@ -74,8 +75,8 @@ def judge(case: Case, sides: Sides) -> Judgement | None:
     try:
         if case.attention is not None:
             return _judge_attention(case, sides, fmt)
-        found = _layer(case, sides, fmt)
-        return found if found is not None else _judge_exact(case, sides, fmt)
+        found = _layer(case, sides, fmt) or _judge_exact(case, sides, fmt)
+        return found or _judge_cast(case, sides, fmt)
     except VerifyError:
         return None  # inputs that the reference does not admit: not judged, and said so
 
@@ -173,7 +174,7 @@ def _judge_exact(case: Case, sides: Sides, fmt: Format) -> Judgement | None:
         with np.errstate(all="ignore"):
             # Two factors of at most 24 bits: exact in float64, so rounded once below.
             right, name = encode(x * y, fmt), "product"
-    elif len(sources) == 1 and ops <= {"aten.copy_", "aten._to_copy"}:
+    elif len(sources) == 1 and not ops:
         right, name = sources[0][0], "copy"
     else:
         return None
@@ -190,6 +191,21 @@ def _judge_exact(case: Case, sides: Sides, fmt: Format) -> Judgement | None:
     )
     used = np.inf if wrong else 0.0
     return Judgement(outcome, name, reason, errors[0], errors[1], used, apart, row, element, len(a))
+
+
+def _judge_cast(case: Case, sides: Sides, fmt: Format) -> Judgement | None:
+    """One side holds the other's values rounded to a smaller format, every one of them."""
+    words = sides.of(case)
+    cast = next((c for c in find_casts([words], fmt, fmt) if c.exact), None)
+    if cast is None:
+        return None
+    a, b = (floating_values(side, fmt) for side in words)
+    truth = a if cast.rounded == "B" else b
+    row, element, apart = _worst(a, b)
+    return Judgement(
+        Outcome.PRECISION, f"cast to {cast.format}", cast.describe(),
+        _relative(a, truth), _relative(b, truth), 1.0, apart, row, element, len(a),
+    )  # fmt: skip
 
 
 _MOVES = frozenset(

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verify.compare.align import Alignment, align
+from verify.compare.context import divergence, other_context
 from verify.compare.elements import floating_values
 from verify.compare.index import RowIndex
 from verify.compare.pairs import read_entries
@@ -103,10 +104,13 @@ def recast(words: Words, source: str, target: str) -> tuple[Words, bool]:
 def both_ways(a: Dump, b: Dump) -> tuple[Alignment, Values, Values]:
     """The alignment; A's rows for B's records; and B's rows for A's."""
     found = align(a, b)
+    # Behind a flipped token the rows are those of another text: nothing to force there.
+    alike = ~other_context(found, divergence(found))
+    rows_a, rows_b = found.rows_a[alike], found.rows_b[alike]
     return (
         found,
-        Values(found.b, found.a, _partners(len(found.b), found.rows_b, found.rows_a)),
-        Values(found.a, found.b, _partners(len(found.a), found.rows_a, found.rows_b)),
+        Values(found.b, found.a, _partners(len(found.b), rows_b, rows_a)),
+        Values(found.a, found.b, _partners(len(found.a), rows_a, rows_b)),
     )
 
 
