@@ -26,6 +26,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("capture", "verify.cli.capture", "capture"),
     ("compare", "verify.cli.compare", "compare"),
     ("bisect", "verify.cli.bisect", "bisect"),
+    ("replay", "verify.cli.replay", "replay"),
     ("inspect", "verify.cli.inspect", "inspect"),
     ("plot", "verify.cli.plot", "plot"),
     ("demo", "verify.cli.demo", "demo"),

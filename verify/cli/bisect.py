@@ -12,7 +12,9 @@ from rich.console import Console
 from verify.errors import ArgumentError, VerifyError
 
 if TYPE_CHECKING:
+    from verify.bisect.local import Checker
     from verify.bisect.result import BisectResult
+    from verify.dumps.format import Dump
 
 
 def bisect(
@@ -30,6 +32,17 @@ def bisect(
         list[str] | None,
         typer.Option("--fail-on", help="tokens: a flipped token fails, even if explained."),
     ] = None,
+    replay: Annotated[
+        bool,
+        typer.Option("--replay", help="Run both models again, as recorded: what each op adds."),
+    ] = False,
+    model_a: Annotated[
+        str | None,
+        typer.Option("--model-a", help="Model of A, as for capture --model; implies --replay."),
+    ] = None,
+    model_b: Annotated[
+        str | None, typer.Option("--model-b", help="Model of B; default: that of A.")
+    ] = None,
     bisect_exit: Annotated[
         bool, typer.Option("--bisect-exit", help="Exit codes for `git bisect run`: 2, 3 -> 125.")
     ] = False,
@@ -42,7 +55,9 @@ def bisect(
     from verify.compare import exit_codes
 
     try:
-        result = _bisect(a, b, accept or [], fail_on or [])
+        wanted = replay or model_a is not None or model_b is not None
+        models = (model_a, model_b) if wanted else None
+        result = _bisect(a, b, accept or [], fail_on or [], models)
         written = _write(result, out)
     except VerifyError as error:
         if bisect_exit:
@@ -62,7 +77,13 @@ def bisect(
     raise typer.Exit(code)
 
 
-def _bisect(a: Path, b: Path, accept: list[str], fail_on: list[str]) -> BisectResult:
+def _bisect(
+    a: Path,
+    b: Path,
+    accept: list[str],
+    fail_on: list[str],
+    models: tuple[str | None, str | None] | None,
+) -> BisectResult:
     from verify.bisect.run import bisect as bisect_dumps
     from verify.bisect.verdict import parse_accept
     from verify.dumps.format import open_dump
@@ -74,13 +95,29 @@ def _bisect(a: Path, b: Path, accept: list[str], fail_on: list[str]) -> BisectRe
             found=unknown[0],
             allowed="tokens",
         )
+    first, second = open_dump(a), open_dump(b)
     return bisect_dumps(
-        open_dump(a),
-        open_dump(b),
+        first,
+        second,
         accept=parse_accept(accept),
         fail_on_flip=bool(fail_on),
         command=["verify", *sys.argv[1:]],
+        checkers=[] if models is None else [_replayed(first, second, *models)],
     )
+
+
+def _replayed(a: Dump, b: Dump, model_a: str | None, model_b: str | None) -> Checker:
+    """Run both models again, and answer from what they did."""
+    from verify.replay.checker import checker
+    from verify.replay.load import load_models
+    from verify.replay.refuse import check_dumps
+    from verify.replay.run import replay
+
+    check_dumps(a, b)
+    console = Console(stderr=True)
+    models = load_models(a, b, model_a, model_b)
+    found = replay(a, b, models, progress=lambda what: console.print(what, style="dim"))
+    return checker(found, a, b)
 
 
 def _write(result: BisectResult, out: Path | None) -> Path | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
 from verify.bisect.validity import check_workloads
 from verify.dumps.format import Dump
 from verify.dumps.format.tokens import TOKENS_IN
-from verify.errors import NotComparableError
+from verify.errors import NotComparableError, UsageError
 
 _IN_FULL = "verify capture --taps default --level full (and the options of that run)"
 
@@ -52,3 +55,21 @@ def _check(dump: Dump) -> None:
             allowed="full",
             hint=f"capture again: {_IN_FULL}",
         )
+
+
+def check_globs(a: Dump, b: Dump, globs: Sequence[str]) -> None:
+    """Refuse globs that match no tap of both runs.
+
+    Raises:
+        UsageError: names the glob and some taps.
+    """
+    taps = {r.tap for r in a.records()} & {r.tap for r in b.records()}
+    for glob in globs:
+        if not any(fnmatchcase(tap, glob) for tap in taps):
+            raise UsageError(
+                "no tap of both runs matches",
+                where="--tap",
+                found=glob,
+                allowed=", ".join(sorted(taps)[:6]) + ", ...",
+                hint="`verify inspect RUN` lists the taps; quote the glob against the shell",
+            )
