@@ -186,3 +186,19 @@ def test_a_buffer_that_is_written_in_part_keeps_what_it_held(tmp_path):
 
     dump = captured(tmp_path / "run", forward, torch.ones(1, 2, 4))
     assert input_names(dump, record_of(dump, "out")) == {"first.out", "value float32[1, 2, 4]"}
+
+
+def test_a_write_to_a_recorded_part_leaves_the_ancestry_of_the_rest(tmp_path):
+    def forward(module, x):
+        buffer = torch.zeros(1, 2, 8)
+        buffer[..., :4].copy_(module.first(x))
+        part = buffer[..., 4:]
+        module.second(part)
+        part.add_(1.0)
+        return buffer * 2.0
+
+    model = Steps(forward)
+    with torch.no_grad(), capture(model, tmp_path / "run", taps=["*.out", "out", "second.in.0"]):
+        model(torch.ones(1, 2, 4))
+    dump = open_dump(tmp_path / "run")
+    assert input_names(dump, record_of(dump, "out")) == {"first.out", "second.in.0"}
