@@ -67,7 +67,7 @@ class Activation:
     def exact(self, inputs: Inputs) -> Array:
         return self.enclosure(inputs, "float64", Arithmetic()).mid
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         other = _other_function(self.function)
         if other:
             yield Variant(f"function={other}", replace(self, function=other))
@@ -109,7 +109,7 @@ class Gated:
     def exact(self, inputs: Inputs) -> Array:
         return self.enclosure(inputs, "float64", Arithmetic()).mid
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         cast: GateCast = "before-product" if self.cast == "after-product" else "after-product"
         yield Variant(f"cast={cast}", replace(self, cast=cast))
         other = _other_function(self.function)
@@ -149,7 +149,7 @@ class Softmax:
     def exact(self, inputs: Inputs) -> Array:
         return self.enclosure(inputs, "float64", Arithmetic()).mid
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         cast: SoftmaxCast = "before-division" if self.cast == "after-division" else "after-division"
         yield Variant(f"cast={cast}", replace(self, cast=cast))
 
@@ -188,7 +188,7 @@ class Embedding:
             replace(self, scale_precision="working").enclosure(inputs, "float64", Arithmetic()).mid
         )
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         if self.scale != 1.0:
             other: ScalePrecision = "stored" if self.scale_precision == "working" else "working"
             yield Variant(f"scale_precision={other}", replace(self, scale_precision=other))
@@ -220,7 +220,7 @@ class ResidualAdd:
     def exact(self, inputs: Inputs) -> Array:
         return self.enclosure(inputs, "float64", Arithmetic()).mid
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         other: SumCast = "once" if self.cast == "each" else "each"
         yield Variant(f"cast={other}", replace(self, cast=other))
 
@@ -247,7 +247,7 @@ class Product:
     def exact(self, inputs: Inputs) -> Array:
         return self.enclosure(inputs, "float64", Arithmetic()).mid
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         return iter(())
 
     def mistakes(self, inputs: Inputs) -> Iterator[Variant]:

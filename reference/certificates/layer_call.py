@@ -29,7 +29,12 @@ class LayerCall:
         return self.op.enclosure(self.inputs, self.store, self.arithmetic)
 
     def made(self, variant: Variant) -> LayerCall:
-        return replace(self, op=variant.op, inputs=variant.inputs or self.inputs)
+        return replace(
+            self,
+            op=variant.op,
+            inputs=variant.inputs or self.inputs,
+            arithmetic=variant.arithmetic or self.arithmetic,
+        )
 
     def subtle(self) -> list[Variant]:
         return [variant for variant in self.op.mistakes(self.inputs) if variant.subtle]

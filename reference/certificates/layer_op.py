@@ -14,7 +14,8 @@ Inputs = Mapping[str, Any]
 
 
 class Variant(NamedTuple):
-    """The same operation done differently, or on changed inputs, and what to call that.
+    """The same operation done differently, on changed inputs, or in another arithmetic, and what
+    to call that.
 
     ``subtle`` variants can hide inside the rounding of single elements, so they are looked for in
     every output; the others are only tried where an output is already known to be wrong.
@@ -24,6 +25,7 @@ class Variant(NamedTuple):
     op: LayerOp
     subtle: bool = False
     inputs: Inputs | None = None
+    arithmetic: Arithmetic | None = None
 
 
 class LayerOp(Protocol):
@@ -52,7 +54,7 @@ class LayerOp(Protocol):
         """The result without any rounding, in FP64."""
         ...
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         """Other roundings that an implementation may declare: a difference is PRECISION."""
         ...
 

@@ -8,7 +8,6 @@ declared convention give this output (PRECISION), or a known mistake (DEFECT, na
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -77,17 +76,18 @@ def judge_layer(
     call = LayerCall(op, inputs, arithmetic or Arithmetic(), store or output_format(actual))
     declared = gather(as_float64(actual, "actual"), call)
     checks, unseen = _judge(declared, call)
-    if all(check.passed for check in checks):
+    failed = [check for check in checks if not check.passed]
+    if not failed:
         return Judgement(_conclude(call, checks, unseen, declared), declared)
     variant, other = _explaining(declared, call)
     if variant is None or other is None:
         reasons = [*_named(declared, call), *describe_outside(declared)]
         return Judgement(_conclude(call, checks, reasons, declared), declared)
-    checks, unseen = _judge(other, replace(call, op=variant.op))
-    lost = int(declared.outside.sum())
+    checks, unseen = _judge(other, call.made(variant))
+    broken = ", ".join(check.name for check in failed)
     reason = (
-        f"under the declared convention {lost} of {declared.actual.size} elements are "
-        f"impossible; with {variant.name} every element follows"
+        f"as declared: {broken} ({int(declared.outside.sum())} of {declared.actual.size} elements "
+        f"impossible); with {variant.name} every element follows"
     )
     return Judgement(_conclude(call, checks, [reason, *unseen], other, variant.name), other)
 
@@ -134,27 +134,29 @@ def _retried(declared: Evidence, call: LayerCall) -> Evidence | None:
 
 
 def _explaining(declared: Evidence, call: LayerCall) -> tuple[Variant | None, Evidence | None]:
-    """The convention that explains every element, the closest one where several do.
+    """The convention that explains every element: one that passes every check before one that
+    does not, the closer before the farther.
 
     Where the declared one already admits every element, and only many of them together lean, a
     convention has to explain that too.
     """
     fitting = []
     admitted = _fits(declared)
-    for variant in call.op.conventions():
+    for variant in call.op.conventions(call.inputs):
         other = _retried(declared, call.made(variant))
         if other is None or not _fits(other):
             continue
-        if admitted and not all(check.passed for check in _judge(other, call.made(variant))[0]):
-            continue
-        fitting.append((variant, other))
-    return min(fitting, key=lambda pair: pair[1].flips[0], default=(None, None))
+        clean = all(check.passed for check in _judge(other, call.made(variant))[0])
+        if clean or not admitted:
+            fitting.append((not clean, other.flips[0], variant, other))
+    best = min(fitting, key=lambda found: found[:2], default=None)
+    return (None, None) if best is None else best[2:]
 
 
 def _named(declared: Evidence, call: LayerCall) -> Iterator[str]:
     """Mistakes that reproduce the output, in the declared convention or else in another."""
     near = {v.name for v in call.op.mistakes(call.inputs) if _is_candidate(declared, call, v)}
-    for setting in (Variant("", call.op), *call.op.conventions()):
+    for setting in (Variant("", call.op), *call.op.conventions(call.inputs)):
         under = f" (with {setting.name})" if setting.name else ""
         found = [
             f"reproduced by: {variant.name}{under}"

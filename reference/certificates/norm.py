@@ -59,7 +59,7 @@ class RmsNorm:
     def exact(self, inputs: Inputs) -> Array:
         return self.enclosure(inputs, "float64", Arithmetic()).mid
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         other: Cast = "before-weight" if self.cast == "after-weight" else "after-weight"
         yield Variant(f"cast={other}", replace(self, cast=other))
         if self.unit_offset:
@@ -123,7 +123,7 @@ class LayerNorm:
     def exact(self, inputs: Inputs) -> Array:
         return self.enclosure(inputs, "float64", Arithmetic()).mid
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         other: Cast = "before-weight" if self.cast == "after-weight" else "after-weight"
         yield Variant(f"cast={other}", replace(self, cast=other))
 

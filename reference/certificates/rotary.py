@@ -76,7 +76,7 @@ class Rope:
         ideal = replace(self, angle="exact", table="float32")
         return ideal.enclosure(inputs, "float64", Arithmetic()).mid
 
-    def conventions(self) -> Iterator[Variant]:
+    def conventions(self, inputs: Inputs) -> Iterator[Variant]:
         cast: RopeCast = "products" if self.cast == "after-sum" else "after-sum"
         yield Variant(f"cast={cast}", replace(self, cast=cast))
         for table in ("float32", "bfloat16", "float16"):
