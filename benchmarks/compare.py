@@ -182,11 +182,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gigabytes", type=float, default=2.0, help="size of each dump")
     parser.add_argument("--folder", type=Path, required=True, help="where the dumps go")
+    parser.add_argument("--case", default="", help="only the cases whose name holds this text")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     print(HEAD)
     for case in CASES:
-        print(measure(case, arguments.folder, round(arguments.gigabytes * 1e9)), flush=True)
+        if arguments.case in case.name:
+            size = round(arguments.gigabytes * 1e9)
+            print(measure(case, arguments.folder, size), flush=True)
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(f"\n(this script: {own:.0f} MB)", file=sys.stderr)
 

@@ -11,13 +11,14 @@ from verify.compare.pairs import read_entries
 from verify.formats import decode
 
 
-def run(path, steps, tap="x.out", axes="b t d", **options):
+def run(path, steps, tap="x.out", axes="b t d", numbers=None, **options):
     """A run of one tap. ``steps``: for each step the rows (sequence, position); every row holds
-    its own identity as numbers."""
+    its own identity as numbers (``numbers`` in place of the positions)."""
     with SyntheticRun(path, {"s": [1], "r": [1]}, **options) as synthetic:
         for rows in steps:
             with synthetic.step():
-                values = [[ord((s or "p")[0]), p] for s, p in rows]
+                seconds = numbers or [p for _, p in rows]
+                values = [[ord((s or "p")[0]), n] for (s, _), n in zip(rows, seconds, strict=True)]
                 synthetic.add(tap, np.reshape(values, (-1, 2)), axes, rows=rows)
     return synthetic.open()
 
@@ -74,6 +75,13 @@ def test_any_cut_and_any_order_of_rows_aligns(tmp_path_factory, data):
     found, matching = matched(*runs)
     assert sorted(matching) == sorted(rows)
     assert not len(found.alone_a) and not len(found.alone_b)
+
+
+def test_positions_too_large_to_pack_align_as_well(tmp_path):
+    far = 2**62
+    rows = [("s", 0), ("r", 0), ("s", far), ("r", far + 1)]
+    found = align(*(run(tmp_path / side, [rows], numbers=range(4)) for side in "ab"))
+    assert found.rows_a.tolist() == found.rows_b.tolist() == [0, 1, 2, 3]
 
 
 def test_padding_is_never_matched(tmp_path):

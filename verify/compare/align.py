@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,23 +80,32 @@ def _keys(
     a: RowIndex, b: RowIndex, groups_a: list[int], groups_b: list[int]
 ) -> tuple[Entries, Entries]:
     """One integer a row, equal exactly where the identities are."""
-    columns = [
-        (np.array(groups_a, np.int64)[a.record], np.array(groups_b, np.int64)[b.record]),
-        (a.sequence, b.sequence),
-        (a.position, b.position),
-        (a.visit, b.visit),
-    ]
-    joint = [np.concatenate([x, y]).astype(np.int64) for x, y in columns]
-    spans = [(int(c.min(initial=0)), int(c.max(initial=0))) for c in joint]
-    bits = [(high - low).bit_length() for low, high in spans]
+    sides = [_columns(a, groups_a), _columns(b, groups_b)]
+    lows, bits = [], []
+    for columns in zip(*sides, strict=True):
+        low = min(int(column.min(initial=0)) for column in columns)
+        high = max(int(column.max(initial=0)) for column in columns)
+        lows.append(low)
+        bits.append((high - low).bit_length())
     if sum(bits) > 63:  # identities too wide to pack: number the distinct ones instead
-        _, keys = np.unique(np.stack(joint, axis=1), axis=0, return_inverse=True)
-        keys = keys.reshape(-1)
-    else:
-        keys = np.zeros(len(a) + len(b), np.int64)
-        for column, (low, _), width in zip(joint, spans, bits, strict=True):
-            keys = (keys << width) | (column - low)
-    return keys[: len(a)], keys[len(a) :]
+        joint = np.concatenate([np.stack(columns, axis=1) for columns in sides])
+        _, keys = np.unique(joint, axis=0, return_inverse=True)
+        return keys.reshape(-1)[: len(a)], keys.reshape(-1)[len(a) :]
+    return _packed(sides[0], lows, bits), _packed(sides[1], lows, bits)
+
+
+def _columns(index: RowIndex, groups: list[int]) -> list[NDArray[Any]]:
+    group = np.array([*groups, 0], np.int32)[index.record]
+    return [group, index.sequence, index.position, index.visit]
+
+
+def _packed(columns: list[NDArray[Any]], lows: list[int], bits: list[int]) -> Entries:
+    keys = np.zeros(len(columns[0]), np.int64)
+    for column, low, width in zip(columns, lows, bits, strict=True):
+        keys <<= width
+        keys += column
+        keys -= low
+    return keys
 
 
 class _Sorted:

@@ -106,6 +106,7 @@ def index_rows(dump: Dump, sequences: Names) -> RowIndex:
         index.digest[at] = rows.digest
         index.sum_sq[at] = np.nan if rows.statistics is None else rows.statistics[:, _SUM_SQ]
     dump.forget_rows()
+    pa.default_memory_pool().release_unused()
     return index
 
 

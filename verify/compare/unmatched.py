@@ -108,6 +108,8 @@ def _add_matched(
 def _add_alone(
     found: _Found, side: Side, index: RowIndex, other: RowIndex, entries: NDArray[np.int64]
 ) -> None:
+    if not entries.size:
+        return
     name = "B" if side == "a" else "A"
     ranks = {record.rank for record in other.records}
     taps = {record.tap for record in other.records}
@@ -137,16 +139,18 @@ def _is_elsewhere(
     index: RowIndex, other: RowIndex, entries: NDArray[np.int64]
 ) -> NDArray[np.bool_]:
     """Whether the other run holds the (tap, sequence, position) at another occurrence or visit."""
-    taps = Names()
-    codes = [np.array([taps.code(r.tap) for r in i.records], np.int64) for i in (index, other)]
-    every = np.flatnonzero(other.sequence != PADDING)
-    keys = [
-        np.stack([c[i.record[e]], i.sequence[e], i.position[e]], axis=1).astype(np.int64)
-        for c, i, e in zip(codes, (index, other), (entries, every), strict=True)
-    ]
-    _, inverse = np.unique(np.concatenate(keys), axis=0, return_inverse=True)
-    inverse = inverse.reshape(-1)
-    return np.isin(inverse[: len(entries)], inverse[len(entries) :])
+    taps, positions = Names(), np.unique(index.position[entries])
+
+    def keys(of: RowIndex, at: NDArray[np.int64]) -> NDArray[np.int64]:
+        """One integer a row; -1 where its position is none of ``positions``."""
+        codes = np.array([*(taps.code(r.tap) for r in of.records), 0], np.int64)
+        place = np.minimum(np.searchsorted(positions, of.position[at]), len(positions) - 1)
+        found = codes[of.record[at]] * len(of.sequences) + of.sequence[at]
+        found = found * len(positions) + place
+        found[positions[place] != of.position[at]] = -1
+        return found
+
+    return np.isin(keys(index, entries), keys(other, np.flatnonzero(other.sequence != PADDING)))
 
 
 def _add(
