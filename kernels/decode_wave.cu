@@ -3,11 +3,11 @@
 //   out[b, h, :] = v_scale * sum_j softmax_j(k_scale * scale * q[b, h, :] . k[b, j, :]) v[b, j, :],
 //   j < seq_lens[b], head h reading key head h / G, G = QUERY_HEADS / KEY_HEADS
 //
-// Shapes      q, out FP16 [B, QUERY_HEADS, 256], contiguous, 16-byte aligned; k_cache, v_cache uint8
-//             [blocks, page, KEY_HEADS, 256], any strides (multiples of 16, last one 1), page a
-//             multiple of 16; block_table int32 [B, max_blocks]; seq_lens int32 [B].
-// Partitions  the keys of a sequence in runs of one length, chosen by the sequence's own length from
-//             the table `waves` (or `partition`, if not 0); a multiple of 64 each.
+// Shapes      q, out FP16 [B, QUERY_HEADS, 256], contiguous, 16-byte aligned; k_cache, v_cache
+//             uint8 [blocks, page, KEY_HEADS, 256], any strides (multiples of 16, last one 1), page
+//             a multiple of 16; block_table int32 [B, max_blocks]; seq_lens int32 [B].
+// Partitions  the keys of a sequence in runs of one length, chosen by the sequence's own length
+//             from the table `kWaves` (or `partition`, if not 0); a multiple of 64 each.
 // Launch      partials: grid = (most partitions any length can need, KEY_HEADS, B); a block without
 //             work leaves at once, so one captured graph serves every length. merge: grid =
 //             (256 / kSlice, QUERY_HEADS, B).
@@ -28,6 +28,7 @@
 #include "include/build.cuh"
 #include "include/decode_wave.cuh"
 #include "include/e4m3.cuh"
+#include "include/fragments.cuh"
 #include "include/paging.cuh"
 #include "include/shapes.cuh"
 #include "include/softmax.cuh"
@@ -65,8 +66,8 @@ struct Shared {
     __half weights[2 * kRows * kWeightStride];
     float alpha[2 * kRows];
 
-    __device__ __half *v() { return kSeparateV ? v_apart : k; }
-    __device__ float *output() { return reinterpret_cast<float *>(k); }  // [16][kOutStride]
+    __device__ __half* v() { return kSeparateV ? v_apart : k; }
+    __device__ float* output() { return reinterpret_cast<float*>(k); }  // [16][kOutStride]
 };
 static_assert(2 * kRows * kOutStride * 4 <= kKeys * kStride * 2, "output() lies over k");
 
@@ -79,9 +80,9 @@ struct Places {
 
 // Walks the block table from `key` on, a tile at a time.
 struct PageWalk {
-    const int *table;
+    const int* table;
     int page, blocks, end, key, logical, slot;
-    int *error;
+    int* error;
 
     __device__ __forceinline__ void start_at(int first) {
         key = first, logical = first / page, slot = first % page;
@@ -100,7 +101,7 @@ struct PageWalk {
     }
 
     // Ids outside the cache become "nothing to read"; late, so that the loads of next() may travel.
-    __device__ __forceinline__ void check(Places &places) const {
+    __device__ __forceinline__ void check(Places& places) const {
         bool wrong = false;
 #pragma unroll
         for (int g = 0; g < Places::kGroups; ++g) {
@@ -113,10 +114,10 @@ struct PageWalk {
 
 // One cache as a thread sees it: `base` is its first code of the first token of its warp.
 struct CacheView {
-    const unsigned char *base;
+    const unsigned char* base;
     long long block_stride, token_stride;
 
-    __device__ CacheView(const unsigned char *cache, int key_head, long long block, long long token,
+    __device__ CacheView(const unsigned char* cache, int key_head, long long block, long long token,
                          long long head)
         : base(cache + key_head * head + threadIdx.x / 32 * token + threadIdx.x % 32 * 8),
           block_stride(block),
@@ -130,31 +131,31 @@ struct CodeTile {
     uint2 codes[kPasses];
 
     // Rows at or beyond `live` become zeros.
-    __device__ __forceinline__ void load(const CacheView &cache, const Places &places, int live) {
+    __device__ __forceinline__ void load(const CacheView& cache, const Places& places, int live) {
 #pragma unroll
         for (int g = 0; g < Places::kGroups; ++g) {
-            const unsigned char *group = cache.base + places.block[g] * cache.block_stride +
+            const unsigned char* group = cache.base + places.block[g] * cache.block_stride +
                                          places.slot[g] * cache.token_stride;
 #pragma unroll
             for (int half = 0; half < kHalves; ++half) {
                 const int row = g * 16 + half * kWarps + threadIdx.x / 32;
                 uint2 read = make_uint2(0, 0);
                 if (row < live && places.block[g] >= 0)
-                    read = __ldcs(reinterpret_cast<const uint2 *>(
-                        group + half * kWarps * cache.token_stride));
+                    read = __ldcs(
+                        reinterpret_cast<const uint2*>(group + half * kWarps * cache.token_stride));
                 codes[g * kHalves + half] = read;
             }
         }
     }
 
-    __device__ __forceinline__ void store(__half *shared) const {
+    __device__ __forceinline__ void store(__half* shared) const {
 #pragma unroll
         for (int i = 0; i < kPasses; ++i) {
             unsigned low[2], high[2];
             e4m3::decode4(codes[i].x, low);
             e4m3::decode4(codes[i].y, high);
             const int row = threadIdx.x / 32 + i * kWarps;
-            *reinterpret_cast<uint4 *>(shared + row * kStride + threadIdx.x % 32 * 8) =
+            *reinterpret_cast<uint4*>(shared + row * kStride + threadIdx.x % 32 * 8) =
                 make_uint4(low[0], low[1], high[0], high[1]);
         }
     }
@@ -168,17 +169,17 @@ using FragmentP = wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_m
 using FragmentV = wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::row_major>;
 using FragmentO = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
 
-__device__ __forceinline__ void load_queries(Shared &shared, const __half *q) {
+__device__ __forceinline__ void load_queries(Shared& shared, const __half* q) {
     for (int i = threadIdx.x; i < kRows * kDim / 8; i += kThreads) {
         const int row = i / (kDim / 8), column = i % (kDim / 8) * 8;
-        *reinterpret_cast<uint4 *>(shared.q + row * kStride + column) =
-            row < kGroup ? *reinterpret_cast<const uint4 *>(q + row * kDim + column)
+        *reinterpret_cast<uint4*>(shared.q + row * kStride + column) =
+            row < kGroup ? *reinterpret_cast<const uint4*>(q + row * kDim + column)
                          : make_uint4(0, 0, 0, 0);
     }
 }
 
 // Partial scores of 32 keys x 8 heads over 64 dimensions, stored as [part][head][key].
-__device__ __forceinline__ void compute_scores(Shared &shared) {
+__device__ __forceinline__ void compute_scores(Shared& shared) {
     const int warp = threadIdx.x / 32, key_tile = warp % kKeyTiles, part = warp / kKeyTiles;
     FragmentS s;
     wmma::fill_fragment(s, 0.0f);
@@ -199,21 +200,20 @@ __device__ __forceinline__ void compute_scores(Shared &shared) {
 struct HeadState {
     float maximum, mass;
 
-    __device__ __forceinline__ void update(Shared &shared, int live, float log2_scale) {
+    __device__ __forceinline__ void update(Shared& shared, int live, float log2_scale) {
         const int head = threadIdx.x / 32, lane = threadIdx.x % 32, key = lane * 2;
         float2 s = make_float2(0.0f, 0.0f);
 #pragma unroll
         for (int part = 0; part < kDimParts; ++part) {
-            const float2 x = *reinterpret_cast<const float2 *>(
-                shared.scores[part] + head * kScoreStride + key);
+            const float2 x =
+                *reinterpret_cast<const float2*>(shared.scores[part] + head * kScoreStride + key);
             s.x += x.x, s.y += x.y;
         }
         const float tx = key < live ? s.x * log2_scale : softmax::negative_infinity();
         const float ty = key + 1 < live ? s.y * log2_scale : softmax::negative_infinity();
         float top = fmaxf(tx, ty);
 #pragma unroll
-        for (int mask = 16; mask > 0; mask /= 2)
-            top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
+        for (int mask = 16; mask > 0; mask /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, mask));
         const float before = maximum;
         maximum = fmaxf(maximum, top);
         const float alpha = softmax::exp2_approx(before - maximum);
@@ -223,35 +223,17 @@ struct HeadState {
         __half2 high, low;
         softmax::split(px, high.x, low.x);
         softmax::split(py, high.y, low.y);
-        *reinterpret_cast<__half2 *>(shared.weights + head * kWeightStride + key) = high;
-        *reinterpret_cast<__half2 *>(shared.weights + (kRows + head) * kWeightStride + key) = low;
+        *reinterpret_cast<__half2*>(shared.weights + head * kWeightStride + key) = high;
+        *reinterpret_cast<__half2*>(shared.weights + (kRows + head) * kWeightStride + key) = low;
         if (lane == 0) shared.alpha[head] = shared.alpha[kRows + head] = alpha;
     }
 };
 
-// Which rows of a 16x16 accumulator this thread holds: element i lies in row[i / 2 % 2]. Read off a
-// matrix of indices, since the layout differs between sm_70 and later chips.
-struct FragmentRows {
-    int row[2];
-
-    __device__ void discover(float *scratch) {
-        scratch[threadIdx.x] = float(threadIdx.x / 16);
-        __syncthreads();
-        FragmentO index;
-        wmma::load_matrix_sync(index, scratch, 16, wmma::mem_row_major);
-        row[0] = int(index.x[0]), row[1] = int(index.x[2]);
-        for (int i = 0; i < 8; ++i)
-            if (int(index.x[i]) != row[i / 2 % 2]) __trap();
-        __syncthreads();
-    }
-};
-static_assert(kThreads == 256, "discover() fills a 16x16 tile with one element a thread");
-
 // o = o * alpha + P V: 16 rows (8 high, 8 low) x 32 columns of this warp.
-__device__ __forceinline__ void add_block(Shared &shared, const FragmentRows &rows,
+__device__ __forceinline__ void add_block(Shared& shared, const fragments::Map& map,
                                           float (&o)[kWarpColumnTiles][8]) {
     const int warp = threadIdx.x / 32;
-    const float alpha[2] = {shared.alpha[rows.row[0]], shared.alpha[rows.row[1]]};
+    const float alpha[2] = {shared.alpha[map.row[0]], shared.alpha[map.row[1]]};
     FragmentP p[kKeys / 16];
 #pragma unroll
     for (int k = 0; k < kKeys / 16; ++k)
@@ -277,15 +259,15 @@ __device__ __forceinline__ void add_block(Shared &shared, const FragmentRows &ro
 VERIFY_LAUNCH(decode_wave_partials, kThreads, sizeof(Shared))
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    decode_wave_partials(const __half *__restrict__ q, const unsigned char *__restrict__ k_cache,
-                         const unsigned char *__restrict__ v_cache,
-                         const int *__restrict__ block_table, const int *__restrict__ seq_lens,
-                         float *__restrict__ partials, int *__restrict__ error, float log2_scale,
+    decode_wave_partials(const __half* __restrict__ q, const unsigned char* __restrict__ k_cache,
+                         const unsigned char* __restrict__ v_cache,
+                         const int* __restrict__ block_table, const int* __restrict__ seq_lens,
+                         float* __restrict__ partials, int* __restrict__ error, float log2_scale,
                          int blocks, int page, int max_blocks, int table_stride, int partition,
-                         long long k_block, long long k_token, long long k_head,
-                         long long v_block, long long v_token, long long v_head) {
+                         long long k_block, long long k_token, long long k_head, long long v_block,
+                         long long v_token, long long v_head) {
     extern __shared__ __align__(128) unsigned char shared_bytes[];
-    Shared &shared = *reinterpret_cast<Shared *>(shared_bytes);
+    Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     const int part = blockIdx.x, key_head = blockIdx.y, b = blockIdx.z, warp = threadIdx.x / 32;
     const int length = wave::live_length(seq_lens, b, (long long)max_blocks * page, error);
     const int step = wave::partition_length(length, partition), start = part * step;
@@ -298,8 +280,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const CacheView v_view(v_cache, key_head, v_block, v_token, v_head);
     PageWalk walk = {block_table + (long long)b * table_stride, page, blocks, end, 0, 0, 0, error};
     walk.start_at(start);
-    FragmentRows rows;
-    rows.discover(shared.scores[0]);
+    fragments::Map map;
+    map.discover<kThreads>(shared.scores[0]);
     load_queries(shared, q + ((long long)b * QUERY_HEADS + key_head * kGroup) * kDim);
     CodeTile k_codes, v_codes;
     Places places = walk.next();
@@ -330,15 +312,14 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         places = after;
         state.update(shared, end - key0, log2_scale);
         __syncthreads();
-        add_block(shared, rows, o);
+        add_block(shared, map, o);
         __syncthreads();
     }
 
 #pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2)
-        state.mass += __shfl_xor_sync(~0u, state.mass, mask);
-    float *target = partials + ((size_t(b) * QUERY_HEADS + key_head * kGroup) * gridDim.x + part) *
-                                   kPartial;
+    for (int mask = 16; mask > 0; mask /= 2) state.mass += __shfl_xor_sync(~0u, state.mass, mask);
+    float* target =
+        partials + ((size_t(b) * QUERY_HEADS + key_head * kGroup) * gridDim.x + part) * kPartial;
     const size_t head_stride = size_t(gridDim.x) * kPartial;
     if (warp < kGroup && threadIdx.x % 32 == 0) {
         target[warp * head_stride + kDim] = state.maximum;

@@ -1,11 +1,11 @@
-// decode_wave_mma: decode_wave.cu without barriers in its loop, for sm_80 and later. Each warp walks
-// its own keys: it copies whole rows of codes to shared memory with cp.async, makes them FP16 in
-// registers, and they are operands of mma.sync as they lie, since the order of dimensions in q.k and of
-// columns in the output is free.
+// decode_wave_mma: decode_wave.cu without barriers in its loop, for sm_80 and later. Each warp
+// walks its own keys: it copies whole rows of codes to shared memory with cp.async, makes them FP16
+// in registers, and they are operands of mma.sync as they lie, since the order of dimensions in q.k
+// and of columns in the output is free.
 //
 // Shapes      as decode_wave.cu.
-// Partitions  as decode_wave.cu. Within a partition warp w takes the groups of 16 keys w, w + 4, ...
-//             with a running state of its own; the 4 states are merged at the end, ascending.
+// Partitions  as decode_wave.cu. Within a partition warp w takes the groups of 16 keys w, w + 4,
+//             ... with a running state of its own; the 4 states are merged at the end, ascending.
 // Launch      as decode_wave.cu.
 // Accumulate  QK^T: two tensor-core chains (even and odd words of a lane), added in FP32.
 //             t = s * log2_scale, one FP32 product. PV: for each 16 keys one chain from zero, high
@@ -16,12 +16,13 @@
 // Merge       as decode_wave.cu.
 // Reference   verify.reference, attention in FP64; tests/gpu/test_decode_contract.py.
 //
-// Layout of mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), g = lane / 4, t = lane % 4:
+// Layout of mma.m16n8k16 (PTX ISA, "Matrix Fragments for mma.m16n8k16"), g = lane / 4,
+// t = lane % 4:
 //   A words 0..3: rows g, g + 8, g, g + 8 at k = 2t, 2t + 1 (words 0, 1) and 2t + 8, 2t + 9 (2, 3)
 //   B words 0, 1: column g at k = 2t, 2t + 1 and 2t + 8, 2t + 9
 //   C elements:   (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
-// The first product is A = K (rows = keys), B = Q (columns = heads): C holds keys g and g + 8 of heads
-// 2t and 2t + 1. movmatrix turns each 8x8 half of P round for the second one, A = V (rows =
+// The first product is A = K (rows = keys), B = Q (columns = heads): C holds keys g and g + 8 of
+// heads 2t and 2t + 1. movmatrix turns each 8x8 half of P round for the second one, A = V (rows =
 // dimensions), B = P (columns = heads), whose C again belongs to heads 2t and 2t + 1.
 #include <cuda_fp16.h>
 
@@ -40,15 +41,15 @@ using wave::kPartial;
 using wave::kRows;
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
-constexpr int kBlocks = 2;  // of a multiprocessor: while one starts or ends, the other reads
+constexpr int kBlocks = 2;         // of a multiprocessor: while one starts or ends, the other reads
 constexpr int kKeys = 16;          // keys of a group
 constexpr int kWords = kDim / 16;  // words of four codes that a lane holds of a key of K
 constexpr int kTiles = kDim / 16;  // tiles of 16 output dimensions
-constexpr int kStages = 3;    // groups of a warp in shared memory, all but one on their way
+constexpr int kStages = 3;         // groups of a warp in shared memory, all but one on their way
 constexpr int kChunks = kDim / 16;  // 16-byte chunks of a row
 
-// A group in shared memory. A chunk's place in its row is turned so that the eight lanes of one phase
-// of a 16-byte read touch eight different groups of banks: see Rows::k_chunk and v_chunk.
+// A group in shared memory. A chunk's place in its row is turned so that the eight lanes of one
+// phase of a 16-byte read touch eight different groups of banks: see Rows::k_chunk and v_chunk.
 struct Rows {
     uint4 k[kKeys][kChunks], v[kKeys][kChunks];
 
@@ -90,10 +91,10 @@ struct Group {
 // The groups of a warp, in order. The block id of the next group is on its way while one is used.
 struct Walk {
     const unsigned char *k_base, *v_base;
-    const int *table;
+    const int* table;
     int page, blocks, end, key;
     long long k_block, k_token, v_block, v_token;
-    int *error;
+    int* error;
     int block;  // of the group at `key`
 
     __device__ __forceinline__ void fetch() { block = key < end ? __ldg(table + key / page) : 0; }
@@ -118,8 +119,9 @@ __device__ __forceinline__ unsigned transpose(unsigned x) {
     return y;
 }
 
-// Copy a group: a half-warp takes a row of 256 bytes at a time. Keys that do not count become zeros.
-__device__ __forceinline__ void copy_group(Rows &rows, const Group &group, long long k_token,
+// Copy a group: a half-warp takes a row of 256 bytes at a time. Keys that do not count become
+// zeros.
+__device__ __forceinline__ void copy_group(Rows& rows, const Group& group, long long k_token,
                                            long long v_token) {
     const int lane = threadIdx.x % 32, chunk = lane % 16;
 #pragma unroll
@@ -133,31 +135,31 @@ __device__ __forceinline__ void copy_group(Rows &rows, const Group &group, long 
     }
 }
 
-__device__ __forceinline__ unsigned word_of(const uint4 &x, int index) {
+__device__ __forceinline__ unsigned word_of(const uint4& x, int index) {
     return index == 0 ? x.x : index == 1 ? x.y : index == 2 ? x.z : x.w;
 }
 
-// Q as operand B. Word w of a lane's K is four dimensions from 64 * (w / 4) + 16 * t + 4 * (w % 4) on;
-// heads beyond the group are zero.
+// Q as operand B. Word w of a lane's K is four dimensions from 64 * (w / 4) + 16 * t + 4 * (w % 4)
+// on; heads beyond the group are zero.
 struct Queries {
     unsigned words[kWords][2];
 
-    __device__ __forceinline__ void load(const __half *q) {
+    __device__ __forceinline__ void load(const __half* q) {
         const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
         for (int w = 0; w < kWords; ++w) {
             uint2 read = make_uint2(0, 0);
             if (g < kGroup)
-                read = *reinterpret_cast<const uint2 *>(q + g * kDim + w / 4 * 64 + 16 * t +
-                                                        w % 4 * 4);
+                read =
+                    *reinterpret_cast<const uint2*>(q + g * kDim + w / 4 * 64 + 16 * t + w % 4 * 4);
             words[w][0] = read.x, words[w][1] = read.y;
         }
     }
 };
 
-// Scores of keys g and g + 8 with heads 2t and 2t + 1: element 2 * n + c is key g + 8 * n, head 2t + c.
-__device__ __forceinline__ void compute_scores(const Queries &q, const Rows &rows,
-                                               float (&s)[4]) {
+// Scores of keys g and g + 8 with heads 2t and 2t + 1: element 2 * n + c is key g + 8 * n and
+// head 2t + c.
+__device__ __forceinline__ void compute_scores(const Queries& q, const Rows& rows, float (&s)[4]) {
     const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
     float chain[2][4] = {};
 #pragma unroll
@@ -192,8 +194,8 @@ struct State {
         for (int n = 0; n < 2; ++n)
 #pragma unroll
             for (int c = 0; c < 2; ++c)
-                x[n][c] = g + 8 * n < live ? s[2 * n + c] * log2_scale
-                                           : softmax::negative_infinity();
+                x[n][c] =
+                    g + 8 * n < live ? s[2 * n + c] * log2_scale : softmax::negative_infinity();
         __half h[2][2], l[2][2];
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
@@ -219,7 +221,7 @@ struct State {
 
     // output = output * alpha + P V. Tile 8 * i + p holds dimensions 128 * i + 16 * g + 2 * p (its
     // row g) and one more (its row g + 8).
-    __device__ __forceinline__ void add(const Rows &rows, const unsigned (&high)[2],
+    __device__ __forceinline__ void add(const Rows& rows, const unsigned (&high)[2],
                                         const unsigned (&low)[2], const float (&alpha)[2]) {
         const int g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
         const float zero[4] = {};
@@ -233,8 +235,10 @@ struct State {
                 // Codes of two dimensions for keys 2t, 2t + 1 and for 2t + 8, 2t + 9.
                 const unsigned order = p % 2 == 0 ? 0x5140 : 0x7362;
                 unsigned first[2], second[2];
-                e4m3::decode4(__byte_perm(word_of(v[0], p / 2), word_of(v[1], p / 2), order), first);
-                e4m3::decode4(__byte_perm(word_of(v[2], p / 2), word_of(v[3], p / 2), order), second);
+                e4m3::decode4(__byte_perm(word_of(v[0], p / 2), word_of(v[1], p / 2), order),
+                              first);
+                e4m3::decode4(__byte_perm(word_of(v[2], p / 2), word_of(v[3], p / 2), order),
+                              second);
                 const unsigned a[4] = {first[0], first[1], second[0], second[1]};
                 float block[4], (&o)[4] = output[8 * i + p];
                 multiply(block, a, high, zero);
@@ -245,13 +249,12 @@ struct State {
         }
     }
 
-    __device__ __forceinline__ void store(Shared &shared) {
+    __device__ __forceinline__ void store(Shared& shared) {
         const int warp = threadIdx.x / 32, g = threadIdx.x % 32 / 4, t = threadIdx.x % 4;
 #pragma unroll
         for (int c = 0; c < 2; ++c) {
 #pragma unroll
-            for (int mask = 4; mask < 32; mask *= 2)
-                mass[c] += __shfl_xor_sync(~0u, mass[c], mask);
+            for (int mask = 4; mask < 32; mask *= 2) mass[c] += __shfl_xor_sync(~0u, mass[c], mask);
             if (g == 0) {
                 shared.maximum[warp][2 * t + c] = maximum[c];
                 shared.mass[warp][2 * t + c] = mass[c];
@@ -262,14 +265,14 @@ struct State {
 #pragma unroll
             for (int c = 0; c < 2; ++c) {
                 const int dim = tile / 8 * 128 + 16 * g + tile % 8 * 2;
-                *reinterpret_cast<float2 *>(&shared.output[warp][2 * t + c][dim]) =
+                *reinterpret_cast<float2*>(&shared.output[warp][2 * t + c][dim]) =
                     make_float2(output[tile][c], output[tile][2 + c]);
             }
     }
 };
 
 // The warps' states, merged in ascending order, to the partial result of each head.
-__device__ __forceinline__ void write_partials(const Shared &shared, float *target,
+__device__ __forceinline__ void write_partials(const Shared& shared, float* target,
                                                size_t head_stride) {
     for (int head = 0; head < kGroup; ++head) {
         float top = softmax::negative_infinity(), factor[kWarps], mass = 0.0f;
@@ -280,7 +283,7 @@ __device__ __forceinline__ void write_partials(const Shared &shared, float *targ
             factor[w] = softmax::exp2_approx(shared.maximum[w][head] - top);
             mass = fmaf(shared.mass[w][head], factor[w], mass);
         }
-        float *place = target + head * head_stride;
+        float* place = target + head * head_stride;
         for (int d = threadIdx.x; d < kDim; d += kThreads) {
             float sum = 0.0f;
 #pragma unroll
@@ -296,15 +299,15 @@ __device__ __forceinline__ void write_partials(const Shared &shared, float *targ
 VERIFY_LAUNCH(decode_wave_partials, kThreads, sizeof(Shared))
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
-    decode_wave_partials(const __half *__restrict__ q, const unsigned char *__restrict__ k_cache,
-                         const unsigned char *__restrict__ v_cache,
-                         const int *__restrict__ block_table, const int *__restrict__ seq_lens,
-                         float *__restrict__ partials, int *__restrict__ error, float log2_scale,
+    decode_wave_partials(const __half* __restrict__ q, const unsigned char* __restrict__ k_cache,
+                         const unsigned char* __restrict__ v_cache,
+                         const int* __restrict__ block_table, const int* __restrict__ seq_lens,
+                         float* __restrict__ partials, int* __restrict__ error, float log2_scale,
                          int blocks, int page, int max_blocks, int table_stride, int partition,
-                         long long k_block, long long k_token, long long k_head,
-                         long long v_block, long long v_token, long long v_head) {
+                         long long k_block, long long k_token, long long k_head, long long v_block,
+                         long long v_token, long long v_head) {
     extern __shared__ __align__(128) unsigned char shared_bytes[];
-    Shared &shared = *reinterpret_cast<Shared *>(shared_bytes);
+    Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
     const int part = blockIdx.x, key_head = blockIdx.y, b = blockIdx.z;
     const int length = wave::live_length(seq_lens, b, (long long)max_blocks * page, error);
     const int step = wave::partition_length(length, partition), start = part * step;
@@ -330,7 +333,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     walk.fetch();
     const int groups = max(0, (end - first + kKeys * kWarps - 1) / (kKeys * kWarps));
     State state = {{softmax::negative_infinity(), softmax::negative_infinity()}, {}, {}};
-    auto &ring = shared.rows[threadIdx.x / 32];
+    auto& ring = shared.rows[threadIdx.x / 32];
     const auto issue = [&](int n) {
         // Always a group of copies, if an empty one, so that the wait below may count them.
         if (n < groups) {
@@ -346,7 +349,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
         tiles::wait_copies<kStages - 2>();
         __syncwarp();  // the copies of all lanes are here, and the stage before is read
         issue(n + kStages - 1);
-        const Rows &rows = ring[n % kStages];
+        const Rows& rows = ring[n % kStages];
         float s[4], alpha[2];
         unsigned high[2], low[2];
         compute_scores(queries, rows, s);
@@ -357,8 +360,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     __syncthreads();  // the outputs lie over the rows
     state.store(shared);
     __syncthreads();
-    write_partials(shared,
-                   partials + ((size_t(b) * QUERY_HEADS + key_head * kGroup) * gridDim.x + part) *
-                                  kPartial,
-                   size_t(gridDim.x) * kPartial);
+    write_partials(
+        shared,
+        partials + ((size_t(b) * QUERY_HEADS + key_head * kGroup) * gridDim.x + part) * kPartial,
+        size_t(gridDim.x) * kPartial);
 }

@@ -1,6 +1,6 @@
 // e4m3_bridge: a paged E4M3 KV cache to contiguous FP16, exact.
 //
-//   k_out[b, p] = fp16(float(k_cache[block_table[b, p / page], p % page]) * k_scale), v_out likewise
+//   k_out[b, p] = fp16(float(k_cache[block_table[b, p / page], p % page]) * k_scale), v_out alike
 //
 // Shapes      k_cache, v_cache uint8 [blocks, page, heads, dim], any strides, last one 1;
 //             block_table int32 [B, max_blocks], row stride given; seq_lens int32 [B];
@@ -34,8 +34,8 @@ struct Geometry {
 __device__ __forceinline__ int round_up(int x, int step) { return (x + step - 1) / step * step; }
 
 // Length of sequence `b`, or 0 with an error bit when a table or an output could not hold it.
-__device__ __forceinline__ int live_length(const int *seq_lens, int b, const Geometry &g,
-                                           int *error) {
+__device__ __forceinline__ int live_length(const int* seq_lens, int b, const Geometry& g,
+                                           int* error) {
     const int length = seq_lens[b];
     const long long stored = (long long)g.max_blocks * g.page;
     const long long room = (long long)g.out_blocks * g.out_page;
@@ -51,8 +51,8 @@ struct Source {
     bool valid;
 };
 
-__device__ __forceinline__ Source find_source(const int *table, int p, const Geometry &g,
-                                              int *error) {
+__device__ __forceinline__ Source find_source(const int* table, int p, const Geometry& g,
+                                              int* error) {
     const int physical = __ldg(table + p / g.page);
     const bool valid = physical >= 0 && physical < g.blocks;
     if (!valid) atomicOr(error, paging::kPageOutOfRange);
@@ -67,10 +67,10 @@ VERIFY_LAUNCH(e4m3_bridge_narrow, kThreads, 0)
 extern "C" __device__ int e4m3_bridge_tile[2] = {8, kUnroll};
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    e4m3_bridge_wide(const unsigned char *__restrict__ k_cache,
-                     const unsigned char *__restrict__ v_cache, const int *__restrict__ block_table,
-                     const int *__restrict__ seq_lens, __half *__restrict__ k_out,
-                     __half *__restrict__ v_out, int *__restrict__ error, float k_scale,
+    e4m3_bridge_wide(const unsigned char* __restrict__ k_cache,
+                     const unsigned char* __restrict__ v_cache, const int* __restrict__ block_table,
+                     const int* __restrict__ seq_lens, __half* __restrict__ k_out,
+                     __half* __restrict__ v_out, int* __restrict__ error, float k_scale,
                      float v_scale, int heads, int dim, int blocks, int page, int max_blocks,
                      int out_blocks, int out_page, int table_stride, long long k_block,
                      long long k_token, long long k_head, long long v_block, long long v_token,
@@ -80,7 +80,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const int b = blockIdx.y, length = live_length(seq_lens, b, g, error);
     const int end = round_up(length, kTailStep);
     const int vectors = heads * (dim / 8);  // of one position
-    const int *table = block_table + (long long)b * table_stride;
+    const int* table = block_table + (long long)b * table_stride;
     const long long first = (long long)blockIdx.x * kThreads * kUnroll + threadIdx.x;
     if (first / vectors >= end) return;
 
@@ -103,9 +103,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         const Source from = find_source(table, p, g, error);
         write[u] = from.valid;
         if (!from.valid) continue;
-        k_codes[u] = __ldcs(reinterpret_cast<const uint2 *>(
+        k_codes[u] = __ldcs(reinterpret_cast<const uint2*>(
             k_cache + from.block * k_block + from.slot * k_token + head * k_head + column));
-        v_codes[u] = __ldcs(reinterpret_cast<const uint2 *>(
+        v_codes[u] = __ldcs(reinterpret_cast<const uint2*>(
             v_cache + from.block * v_block + from.slot * v_token + head * v_head + column));
     }
 #pragma unroll
@@ -116,28 +116,25 @@ extern "C" __global__ void __launch_bounds__(kThreads)
         e4m3::decode4_scaled(k_codes[u].y, k_scale, k_high);
         e4m3::decode4_scaled(v_codes[u].x, v_scale, v_low);
         e4m3::decode4_scaled(v_codes[u].y, v_scale, v_high);
-        __stcs(reinterpret_cast<uint4 *>(k_out + k_to[u]),
+        __stcs(reinterpret_cast<uint4*>(k_out + k_to[u]),
                make_uint4(k_low[0], k_low[1], k_high[0], k_high[1]));
-        __stcs(reinterpret_cast<uint4 *>(v_out + v_to[u]),
+        __stcs(reinterpret_cast<uint4*>(v_out + v_to[u]),
                make_uint4(v_low[0], v_low[1], v_high[0], v_high[1]));
     }
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads)
-    e4m3_bridge_narrow(const unsigned char *__restrict__ k_cache,
-                       const unsigned char *__restrict__ v_cache,
-                       const int *__restrict__ block_table, const int *__restrict__ seq_lens,
-                       __half *__restrict__ k_out, __half *__restrict__ v_out,
-                       int *__restrict__ error, float k_scale, float v_scale, int heads, int dim,
-                       int blocks, int page, int max_blocks, int out_blocks, int out_page,
-                       int table_stride, long long k_block, long long k_token, long long k_head,
-                       long long v_block, long long v_token, long long v_head, long long ko_block,
-                       long long ko_token, long long ko_head, long long vo_block,
-                       long long vo_token, long long vo_head) {
+extern "C" __global__ void __launch_bounds__(kThreads) e4m3_bridge_narrow(
+    const unsigned char* __restrict__ k_cache, const unsigned char* __restrict__ v_cache,
+    const int* __restrict__ block_table, const int* __restrict__ seq_lens,
+    __half* __restrict__ k_out, __half* __restrict__ v_out, int* __restrict__ error, float k_scale,
+    float v_scale, int heads, int dim, int blocks, int page, int max_blocks, int out_blocks,
+    int out_page, int table_stride, long long k_block, long long k_token, long long k_head,
+    long long v_block, long long v_token, long long v_head, long long ko_block, long long ko_token,
+    long long ko_head, long long vo_block, long long vo_token, long long vo_head) {
     const Geometry g = {heads, dim, blocks, page, max_blocks, out_blocks, out_page, table_stride};
     const int b = blockIdx.y, length = live_length(seq_lens, b, g, error);
     const int end = round_up(length, kTailStep);
-    const int *table = block_table + (long long)b * table_stride;
+    const int* table = block_table + (long long)b * table_stride;
     const long long index = (long long)blockIdx.x * kThreads + threadIdx.x;
     const int p = int(index / (heads * dim)), element = int(index % (heads * dim));
     if (p >= end) return;

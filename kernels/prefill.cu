@@ -25,6 +25,7 @@
 #include <mma.h>
 
 #include "include/build.cuh"
+#include "include/fragments.cuh"
 #include "include/shapes.cuh"
 #include "include/softmax.cuh"
 #include "include/tiles.cuh"
@@ -61,7 +62,7 @@ constexpr int kKeySteps = kKeys / 16;
 constexpr int kSoftmaxRows = kRows / kWarps / 2;
 
 constexpr int kStride = tiles::kStride;
-constexpr int kScoreStride = kKeys + 4;         // floats
+constexpr int kScoreStride = kKeys + 4;          // floats
 constexpr int kWeightStride = kScoreStride * 2;  // FP16: a row of P lies over its row of scores
 constexpr bool kSeparateV = tiles::kAsyncCopy;   // else K and V take turns in one buffer
 
@@ -75,34 +76,15 @@ struct Shared {
     float alpha[kRows];
     float mass[kRows];
 
-    __device__ __half *v() { return kSeparateV ? v_apart : k; }
+    __device__ __half* v() { return kSeparateV ? v_apart : k; }
     // P: 64 high parts, then 64 low parts, in the space of 68 scores.
-    __device__ __half *weights() { return reinterpret_cast<__half *>(scores); }
+    __device__ __half* weights() { return reinterpret_cast<__half*>(scores); }
 };
 
 using FragmentA = wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major>;
 using FragmentK = wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::col_major>;
 using FragmentV = wmma::fragment<wmma::matrix_b, 16, 16, 16, __half, wmma::row_major>;
 using FragmentC = wmma::fragment<wmma::accumulator, 16, 16, 16, float>;
-
-// Which elements of a 16x16 accumulator this thread holds. The layout is not documented and is not
-// the same on sm_70; it is read off a matrix of indices. Element i lies at row[i / 2 % 2],
-// column[i / 4] + i % 2.
-struct FragmentMap {
-    int row[2], column[2];
-
-    __device__ void discover(float *scratch) {
-        for (int i = threadIdx.x; i < 256; i += kThreads) scratch[i] = float(i);
-        __syncthreads();
-        FragmentC index;
-        wmma::load_matrix_sync(index, scratch, 16, wmma::mem_row_major);
-        row[0] = int(index.x[0]) / 16, row[1] = int(index.x[2]) / 16;
-        column[0] = int(index.x[0]) % 16, column[1] = int(index.x[4]) % 16;
-        for (int i = 0; i < 8; ++i)
-            if (int(index.x[i]) != row[i / 2 % 2] * 16 + column[i / 4] + i % 2) __trap();
-        __syncthreads();
-    }
-};
 
 // Where this block is: query rows from `row0`, and how many keys precede the chunk.
 struct Place {
@@ -114,7 +96,7 @@ struct Place {
 };
 
 // S = Q K^T for the kWarpRows x 32 part of this warp, stored as FP32.
-__device__ __forceinline__ void compute_scores(Shared &shared, int row_base, int half) {
+__device__ __forceinline__ void compute_scores(Shared& shared, int row_base, int half) {
     FragmentC scores[kRowFragments][kWarpKeyTiles];
 #pragma unroll
     for (int r = 0; r < kRowFragments; ++r)
@@ -169,7 +151,7 @@ __device__ __forceinline__ float sum_of_row(float x) {
 }
 
 // Write the weights of four neighbouring keys and return what they add to the mass.
-__device__ __forceinline__ float store_weights(__half *target, const float (&p)[4]) {
+__device__ __forceinline__ float store_weights(__half* target, const float (&p)[4]) {
     union Four {
         __half h[4];
         uint2 word;
@@ -181,9 +163,9 @@ __device__ __forceinline__ float store_weights(__half *target, const float (&p)[
         else
             high.h[c] = __float2half_rn(p[c]);
     }
-    *reinterpret_cast<uint2 *>(target) = high.word;
+    *reinterpret_cast<uint2*>(target) = high.word;
     if (SPLIT_P) {
-        *reinterpret_cast<uint2 *>(target + kKeys) = low.word;
+        *reinterpret_cast<uint2*>(target + kKeys) = low.word;
         return (p[0] + p[1]) + (p[2] + p[3]);
     }
     return (__half2float(high.h[0]) + __half2float(high.h[1])) +
@@ -191,7 +173,7 @@ __device__ __forceinline__ float store_weights(__half *target, const float (&p)[
 }
 
 // Scores to weights, in place, for the rows of this warp.
-__device__ __forceinline__ void update_rows(Shared &shared, RowState &state, const Place &place,
+__device__ __forceinline__ void update_rows(Shared& shared, RowState& state, const Place& place,
                                             int key0) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, column = lane % 16 * 4;
     const bool masked = place.has_masked_keys(key0);
@@ -199,7 +181,7 @@ __device__ __forceinline__ void update_rows(Shared &shared, RowState &state, con
     for (int i = 0; i < kSoftmaxRows; ++i) {
         const int row = warp * kSoftmaxRows * 2 + 2 * i + lane / 16;
         const float4 read =
-            *reinterpret_cast<const float4 *>(shared.scores + row * kScoreStride + column);
+            *reinterpret_cast<const float4*>(shared.scores + row * kScoreStride + column);
         float s[4] = {read.x, read.y, read.z, read.w};
         if (masked) {
             const int last = place.last_visible(row, key0);
@@ -224,10 +206,10 @@ __device__ __forceinline__ void update_rows(Shared &shared, RowState &state, con
 
 // Set every Inf and NaN of the V tile to zero; true, in all threads, if there was one. 0 * NaN in a
 // tensor core would reach the rows for which that key is masked.
-__device__ __forceinline__ bool remove_not_finite(__half *v) {
+__device__ __forceinline__ bool remove_not_finite(__half* v) {
     bool found = false;
     for (int i = threadIdx.x; i < kKeys * kDim; i += kThreads) {
-        __half &x = v[i / kDim * kStride + i % kDim];
+        __half& x = v[i / kDim * kStride + i % kDim];
         if (softmax::not_finite(x)) x = __ushort_as_half(0), found = true;
     }
     return __syncthreads_or(found);
@@ -246,8 +228,8 @@ struct Output {
     }
 
     // o = o * alpha + P V for the kWarpRows x 128 part of this warp.
-    __device__ __forceinline__ void add_block(Shared &shared, const FragmentMap &map, int row_base,
-                                              int half) {
+    __device__ __forceinline__ void add_block(Shared& shared, const fragments::Map& map,
+                                              int row_base, int half) {
         FragmentA high[kRowFragments][kKeySteps], low[kRowFragments][SPLIT_P ? kKeySteps : 1];
         float alpha[kRowFragments][2];
 #pragma unroll
@@ -255,7 +237,7 @@ struct Output {
             const int row = row_base + 16 * r;
 #pragma unroll
             for (int k = 0; k < kKeySteps; ++k) {
-                const __half *p = shared.weights() + row * kWeightStride + 16 * k;
+                const __half* p = shared.weights() + row * kWeightStride + 16 * k;
                 wmma::load_matrix_sync(high[r][k], p, kWeightStride);
                 if (SPLIT_P)
                     wmma::load_matrix_sync(low[r][SPLIT_P ? k : 0], p + kKeys, kWeightStride);
@@ -288,11 +270,11 @@ struct Output {
     }
 
     // Add, with weight 1, every visible Inf and NaN of V that remove_not_finite took out.
-    __device__ void add_not_finite(const __half *v, const FragmentMap &map, const Place &place,
+    __device__ void add_not_finite(const __half* v, const fragments::Map& map, const Place& place,
                                    int key0, int row_base, int half) {
 #pragma unroll 1
         for (int key = 0; key < min(kKeys, place.kv_len - key0); ++key) {
-            const __half *source = v + size_t(key) * (KEY_HEADS * kDim) + half * 128;
+            const __half* source = v + size_t(key) * (KEY_HEADS * kDim) + half * 128;
 #pragma unroll
             for (int n = 0; n < kWarpColumnTiles; ++n)
 #pragma unroll
@@ -311,8 +293,8 @@ struct Output {
         }
     }
 
-    __device__ void write(const Shared &shared, const FragmentMap &map, __half *out, int row_base,
-                          int half, int valid_rows) const {
+    __device__ void write(const Shared& shared, const fragments::Map& map, __half* out,
+                          int row_base, int half, int valid_rows) const {
 #pragma unroll
         for (int r = 0; r < kRowFragments; ++r)
 #pragma unroll
@@ -320,13 +302,13 @@ struct Output {
                 const int row = row_base + 16 * r + map.row[side];
                 if (row >= valid_rows) continue;
                 const float mass = shared.mass[row];
-                __half *target = out + size_t(row) * (QUERY_HEADS * kDim) + half * 128;
+                __half* target = out + size_t(row) * (QUERY_HEADS * kDim) + half * 128;
 #pragma unroll
                 for (int n = 0; n < kWarpColumnTiles; ++n)
 #pragma unroll
                     for (int c = 0; c < 2; ++c) {
                         const int i = c * 4 + side * 2;
-                        *reinterpret_cast<__half2 *>(target + 16 * n + map.column[c]) =
+                        *reinterpret_cast<__half2*>(target + 16 * n + map.column[c]) =
                             __floats2half2_rn(__fdiv_rn(o[r][n][i], mass),
                                               __fdiv_rn(o[r][n][i + 1], mass));
                     }
@@ -340,10 +322,10 @@ VERIFY_LAUNCH(prefill, kThreads, sizeof(Shared))
 extern "C" __device__ int prefill_tile[2] = {kRows, kKeys};
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    prefill(const __half *__restrict__ q, const __half *__restrict__ k,
-            const __half *__restrict__ v, __half *__restrict__ out, int q_len, int kv_len) {
+    prefill(const __half* __restrict__ q, const __half* __restrict__ k,
+            const __half* __restrict__ v, __half* __restrict__ out, int q_len, int kv_len) {
     extern __shared__ __align__(128) unsigned char shared_bytes[];
-    Shared &shared = *reinterpret_cast<Shared *>(shared_bytes);
+    Shared& shared = *reinterpret_cast<Shared*>(shared_bytes);
 
     const int row_blocks = (q_len + kRows - 1) / kRows;
     const Place place = {int(blockIdx.x) % QUERY_HEADS,
@@ -356,8 +338,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     k += key_head * kDim;
     v += key_head * kDim;
 
-    FragmentMap map;
-    map.discover(shared.scores);
+    fragments::Map map;
+    map.discover<kThreads>(shared.scores);
     tiles::TileCopy<kRows, kThreads> q_copy;
     q_copy.begin(shared.q, q + first, QUERY_HEADS * kDim, valid_rows);
     q_copy.store(shared.q);

@@ -7,7 +7,7 @@
 //             64 rows each; grid.x = QUERY_HEADS * ceil(Q / 128), the blocks with most keys first.
 // Accumulate  QK^T: one chain over D, ascending. PV: for each 64 keys and 64 columns one chain from
 //             zero, then o * alpha + block in FP32 registers, as prefill.cu.
-// Softmax     as prefill.cu: log2 units, p = 2^(t - m + 12), blocks of 64 keys ascending from key 0.
+// Softmax     as prefill.cu: log2 units, p = 2^(t - m + 12), blocks of 64 keys from key 0 on.
 // Mass        as prefill.cu, SPLIT_P=0 rounded, SPLIT_P=1 unrounded. Within a block a thread adds 8
 //             pairs of neighbours in ascending order, then l = l * alpha + sum; the 4 threads of a
 //             row are added as a tree at the end.
@@ -69,17 +69,17 @@ struct Turn {
 };
 
 // 64 tokens x 256 dimensions of one head, from `token` on; zeros behind the last token.
-__device__ __forceinline__ void copy_tile(__half *tile, const hopper::TensorMap &map,
-                                          hopper::Barrier *full, int head, int token) {
+__device__ __forceinline__ void copy_tile(__half* tile, const hopper::TensorMap& map,
+                                          hopper::Barrier* full, int head, int token) {
     for (int slab = 0; slab < kSlabs; ++slab)
         hopper::copy_box(tile + slab * kSlab, map, full, slab * 64, head, token);
 }
 
 // One thread: bring in Q, then K and V block by block.
-__device__ __forceinline__ void produce(Shared &shared, const Place &place,
-                                        const hopper::TensorMap &q_map,
-                                        const hopper::TensorMap &k_map,
-                                        const hopper::TensorMap &v_map) {
+__device__ __forceinline__ void produce(Shared& shared, const Place& place,
+                                        const hopper::TensorMap& q_map,
+                                        const hopper::TensorMap& k_map,
+                                        const hopper::TensorMap& v_map) {
     hopper::expect_bytes(&shared.q_full, kConsumers * kTileBytes);
     for (int group = 0; group < kConsumers; ++group)
         copy_tile(shared.q[group], q_map, &shared.q_full, place.head,
@@ -100,12 +100,12 @@ __device__ __forceinline__ void produce(Shared &shared, const Place &place,
 }
 
 // A consumer warp says that it is done with a buffer.
-__device__ __forceinline__ void release(hopper::Barrier *barrier) {
+__device__ __forceinline__ void release(hopper::Barrier* barrier) {
     if (threadIdx.x % 32 == 0) hopper::arrive(barrier);
 }
 
 // S = Q K^T, 64 x 64.
-__device__ __forceinline__ void compute_scores(const __half *q, const __half *k, float (&s)[32]) {
+__device__ __forceinline__ void compute_scores(const __half* q, const __half* k, float (&s)[32]) {
     const unsigned long long a = hopper::describe(q), b = hopper::describe(k);
     hopper::wgmma_fence();
 #pragma unroll
@@ -131,7 +131,7 @@ struct RowState {
     float maximum[2], mass[2], alpha[2];
 
     // Scores to weights; mass and alpha follow.
-    __device__ __forceinline__ void update(float (&s)[32], Weights &p) {
+    __device__ __forceinline__ void update(float (&s)[32], Weights& p) {
 #pragma unroll
         for (int side = 0; side < 2; ++side) {
             float top = fmaxf(s[2 * side], s[2 * side + 1]);
@@ -147,17 +147,16 @@ struct RowState {
             float sum = 0.0f;
 #pragma unroll
             for (int j = 0; j < 8; ++j) {
-                const float x =
-                    softmax::exp2_approx(fmaf(s[4 * j + 2 * side], kLogScale, shift));
+                const float x = softmax::exp2_approx(fmaf(s[4 * j + 2 * side], kLogScale, shift));
                 const float y =
                     softmax::exp2_approx(fmaf(s[4 * j + 2 * side + 1], kLogScale, shift));
                 const __half2 high = __floats2half2_rn(x, y);
                 const float2 rounded = __half22float2(high);
-                p.high[j / 2][j % 2 * 2 + side] = *reinterpret_cast<const unsigned *>(&high);
+                p.high[j / 2][j % 2 * 2 + side] = *reinterpret_cast<const unsigned*>(&high);
                 if (SPLIT_P) {
                     const __half2 low = __floats2half2_rn(x - rounded.x, y - rounded.y);
                     p.low[SPLIT_P ? j / 2 : 0][j % 2 * 2 + side] =
-                        *reinterpret_cast<const unsigned *>(&low);
+                        *reinterpret_cast<const unsigned*>(&low);
                     sum += x + y;
                 } else {
                     sum += rounded.x + rounded.y;
@@ -168,7 +167,7 @@ struct RowState {
     }
 };
 
-__device__ __forceinline__ void mask_scores(float (&s)[32], const Place &place, int row, int key0) {
+__device__ __forceinline__ void mask_scores(float (&s)[32], const Place& place, int row, int key0) {
 #pragma unroll
     for (int i = 0; i < 32; ++i) {
         const int column = i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2;
@@ -178,8 +177,8 @@ __device__ __forceinline__ void mask_scores(float (&s)[32], const Place &place, 
 }
 
 // block = P V for columns 64 * slab ... 64 * slab + 63.
-__device__ __forceinline__ void multiply_weights(float (&block)[32], const Weights &p,
-                                                 const __half *v, int slab) {
+__device__ __forceinline__ void multiply_weights(float (&block)[32], const Weights& p,
+                                                 const __half* v, int slab) {
     const unsigned long long b = hopper::describe(v + slab * kSlab);
     hopper::wgmma_fence();
 #pragma unroll
@@ -195,8 +194,8 @@ __device__ __forceinline__ void multiply_weights(float (&block)[32], const Weigh
 }
 
 // o = o * alpha + P V, kBlocks slabs at a time.
-__device__ __forceinline__ void add_block(float (&o)[kSlabs][32], const Weights &p,
-                                          const __half *v, const float (&alpha)[2]) {
+__device__ __forceinline__ void add_block(float (&o)[kSlabs][32], const Weights& p, const __half* v,
+                                          const float (&alpha)[2]) {
 #pragma unroll
     for (int first = 0; first < kSlabs; first += kBlocks) {
         float block[kBlocks][32];
@@ -220,7 +219,7 @@ __device__ __forceinline__ void add_block(float (&o)[kSlabs][32], const Weights 
 
 // Set every Inf and NaN of a V tile to zero; true, for both consumers, if there was one. 0 * NaN in
 // a tensor core would reach the rows for which that key is masked.
-__device__ __forceinline__ bool remove_not_finite(__half *v, int consumer_thread) {
+__device__ __forceinline__ bool remove_not_finite(__half* v, int consumer_thread) {
     bool found = false;
     for (int i = consumer_thread; i < kTile; i += 128 * kConsumers)
         if (softmax::not_finite(v[i])) v[i] = __ushort_as_half(0), found = true;
@@ -229,11 +228,11 @@ __device__ __forceinline__ bool remove_not_finite(__half *v, int consumer_thread
 }
 
 // Add, with weight 1, every visible Inf and NaN of V that remove_not_finite took out.
-__device__ __forceinline__ void add_not_finite(float (&o)[kSlabs][32], const __half *v,
-                                               const Place &place, int row, int key0) {
+__device__ __forceinline__ void add_not_finite(float (&o)[kSlabs][32], const __half* v,
+                                               const Place& place, int row, int key0) {
 #pragma unroll 1
     for (int key = 0; key < min(kKeys, place.kv_len - key0); ++key) {
-        const __half *source = v + size_t(key0 + key) * (KEY_HEADS * kDim) +
+        const __half* source = v + size_t(key0 + key) * (KEY_HEADS * kDim) +
                                place.key_head() * kDim + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int slab = 0; slab < kSlabs; ++slab)
@@ -251,29 +250,29 @@ __device__ __forceinline__ float sum_of_row(float x) {
     return x + __shfl_xor_sync(~0u, x, 2);
 }
 
-__device__ __forceinline__ void write_rows(const float (&o)[kSlabs][32], const RowState &state,
-                                           const Place &place, int row, __half *out) {
+__device__ __forceinline__ void write_rows(const float (&o)[kSlabs][32], const RowState& state,
+                                           const Place& place, int row, __half* out) {
 #pragma unroll
     for (int side = 0; side < 2; ++side) {
         const float mass = sum_of_row(state.mass[side]);
         const int token = place.row0 + row + 8 * side;
         if (token >= place.q_len) continue;
-        __half *target =
+        __half* target =
             out + (size_t(token) * QUERY_HEADS + place.head) * kDim + threadIdx.x % 4 * 2;
 #pragma unroll
         for (int slab = 0; slab < kSlabs; ++slab)
 #pragma unroll
             for (int j = 0; j < 8; ++j) {
                 const float x = o[slab][4 * j + 2 * side], y = o[slab][4 * j + 2 * side + 1];
-                *reinterpret_cast<__half2 *>(target + slab * 64 + j * 8) =
+                *reinterpret_cast<__half2*>(target + slab * 64 + j * 8) =
                     __floats2half2_rn(__fdiv_rn(x, mass), __fdiv_rn(y, mass));
             }
     }
 }
 
 // One warpgroup: 64 rows of the block.
-__device__ __forceinline__ void consume(Shared &shared, const Place &place, int group,
-                                        const __half *v, __half *out) {
+__device__ __forceinline__ void consume(Shared& shared, const Place& place, int group,
+                                        const __half* v, __half* out) {
     const int row = group * kGroupRows + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     RowState state = {{softmax::negative_infinity(), softmax::negative_infinity()}, {0, 0}, {0, 0}};
     float o[kSlabs][32];
@@ -317,12 +316,12 @@ extern "C" __device__ int prefill_hopper_tile[2] = {kRows, kKeys};
 extern "C" __global__ void __launch_bounds__(kThreads, 1)
     prefill_hopper(const __grid_constant__ hopper::TensorMap q_map,
                    const __grid_constant__ hopper::TensorMap k_map,
-                   const __grid_constant__ hopper::TensorMap v_map, const __half *__restrict__ v,
-                   __half *__restrict__ out, int q_len, int kv_len) {
+                   const __grid_constant__ hopper::TensorMap v_map, const __half* __restrict__ v,
+                   __half* __restrict__ out, int q_len, int kv_len) {
     extern __shared__ unsigned char shared_bytes[];
     const unsigned misaligned = hopper::shared_address(shared_bytes) % kSwizzleAtom;
-    Shared &shared =
-        *reinterpret_cast<Shared *>(shared_bytes + (kSwizzleAtom - misaligned) % kSwizzleAtom);
+    Shared& shared =
+        *reinterpret_cast<Shared*>(shared_bytes + (kSwizzleAtom - misaligned) % kSwizzleAtom);
 
     const int row_blocks = (q_len + kRows - 1) / kRows;
     const Place place = {int(blockIdx.x) % QUERY_HEADS,

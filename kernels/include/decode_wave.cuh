@@ -37,8 +37,8 @@ __device__ __forceinline__ int partition_length(int length, int partition) {
 }
 
 // Length of sequence b, or 0 with an error bit when its table could not hold it.
-__device__ __forceinline__ int live_length(const int *seq_lens, int b, long long capacity,
-                                           int *error) {
+__device__ __forceinline__ int live_length(const int* seq_lens, int b, long long capacity,
+                                           int* error) {
     const int length = seq_lens[b];
     if (length >= 0 && length <= capacity) return length;
     if (threadIdx.x == 0) atomicOr(error, paging::kLengthOutOfRange);
@@ -51,10 +51,11 @@ constexpr int kPartial = kDim + 2;
 constexpr int kMergeThreads = 256, kMergeWarps = kMergeThreads / 32;
 constexpr int kSlice = 32;  // output columns of a merge block
 constexpr int kMostPartitions = 256;
-static_assert(kMostPartitions == kMergeThreads, "in the merge a thread holds one partition's m and l");
+static_assert(kMostPartitions == kMergeThreads,
+              "in the merge a thread holds one partition's m and l");
 
 // The largest `x` of the block, in every thread.
-__device__ __forceinline__ float block_maximum(float x, float *warp_maximum) {
+__device__ __forceinline__ float block_maximum(float x, float* warp_maximum) {
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) x = fmaxf(x, __shfl_xor_sync(~0u, x, mask));
     if (threadIdx.x % 32 == 0) warp_maximum[threadIdx.x / 32] = x;
@@ -68,16 +69,18 @@ __device__ __forceinline__ float block_maximum(float x, float *warp_maximum) {
 
 VERIFY_LAUNCH(decode_wave_merge, wave::kMergeThreads, 0)
 // {FP32 elements of a partial result, output columns of a merge block, most partitions}
-extern "C" __device__ int decode_wave_sizes[3] = {wave::kPartial, wave::kSlice, wave::kMostPartitions};
+extern "C" __device__ int decode_wave_sizes[3] = {wave::kPartial, wave::kSlice,
+                                                  wave::kMostPartitions};
 // {below, partition length} of each wave
 extern "C" __device__ int decode_wave_table[2 * wave::kWaveCount] = {
-    wave::kWaves[0].below, wave::kWaves[0].partition, wave::kWaves[1].below, wave::kWaves[1].partition,
-    wave::kWaves[2].below, wave::kWaves[2].partition, wave::kWaves[3].below, wave::kWaves[3].partition,
-    wave::kWaves[4].below, wave::kWaves[4].partition};
+    wave::kWaves[0].below,     wave::kWaves[0].partition, wave::kWaves[1].below,
+    wave::kWaves[1].partition, wave::kWaves[2].below,     wave::kWaves[2].partition,
+    wave::kWaves[3].below,     wave::kWaves[3].partition, wave::kWaves[4].below,
+    wave::kWaves[4].partition};
 
 extern "C" __global__ void __launch_bounds__(wave::kMergeThreads)
-    decode_wave_merge(const float *__restrict__ partials, const int *__restrict__ seq_lens,
-                      __half *__restrict__ out, float v_scale, int partitions, int page,
+    decode_wave_merge(const float* __restrict__ partials, const int* __restrict__ seq_lens,
+                      __half* __restrict__ out, float v_scale, int partitions, int page,
                       int max_blocks, int partition) {
     using namespace wave;
     __shared__ float2 weight[kMostPartitions];  // e^(m_i - M), l_i e^(m_i - M)
@@ -88,11 +91,11 @@ extern "C" __global__ void __launch_bounds__(wave::kMergeThreads)
     if (length < 0 || length > (long long)max_blocks * page) length = 0;
     const int step = partition_length(length, partition);
     const int used = min(partitions, (length + step - 1) / step);
-    const float *base = partials + (size_t(b) * QUERY_HEADS + head) * partitions * kPartial;
+    const float* base = partials + (size_t(b) * QUERY_HEADS + head) * partitions * kPartial;
 
     // All loads travel together: they are the whole cost of this kernel.
     const bool mine = threadIdx.x < used;
-    const float *state = base + size_t(mine ? threadIdx.x : 0) * kPartial + kDim;
+    const float* state = base + size_t(mine ? threadIdx.x : 0) * kPartial + kDim;
     const float maximum = used > 0 && mine ? state[0] : softmax::negative_infinity();
     const float mass = used > 0 && mine ? state[1] : 0.0f;
     const int column = threadIdx.x % kSlice, group = threadIdx.x / kSlice;

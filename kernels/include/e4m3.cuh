@@ -28,8 +28,8 @@ __device__ __forceinline__ void decode4(unsigned codes, unsigned (&halves)[2]) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
         const unsigned bits = (pairs[i] & 0x80008000u) | ((pairs[i] & 0x7f007f00u) >> 1);
-        const __half2 value = __hmul2(*reinterpret_cast<const __half2 *>(&bits), scale);
-        halves[i] = *reinterpret_cast<const unsigned *>(&value);
+        const __half2 value = __hmul2(*reinterpret_cast<const __half2*>(&bits), scale);
+        halves[i] = *reinterpret_cast<const unsigned*>(&value);
     }
     const unsigned nan = ((codes & 0x7f7f7f7fu) + 0x01010101u) & 0x80808080u;
     if (nan != 0) {
@@ -44,15 +44,14 @@ __device__ __forceinline__ void decode4(unsigned codes, unsigned (&halves)[2]) {
 }
 
 // fp16(float(code) * scale) of four codes: one FP32 product, one rounding to nearest even.
-__device__ __forceinline__ void decode4_scaled(unsigned codes, float scale,
-                                               unsigned (&halves)[2]) {
+__device__ __forceinline__ void decode4_scaled(unsigned codes, float scale, unsigned (&halves)[2]) {
     decode4(codes, halves);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-        const float2 exact = __half22float2(*reinterpret_cast<const __half2 *>(&halves[i]));
+        const float2 exact = __half22float2(*reinterpret_cast<const __half2*>(&halves[i]));
         const __half2 rounded =
             __floats2half2_rn(__fmul_rn(exact.x, scale), __fmul_rn(exact.y, scale));
-        halves[i] = *reinterpret_cast<const unsigned *>(&rounded);
+        halves[i] = *reinterpret_cast<const unsigned*>(&rounded);
     }
 }
 

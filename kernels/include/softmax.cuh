@@ -26,7 +26,7 @@ __device__ __forceinline__ bool not_finite(__half x) {
 }
 
 // p as the sum of two FP16 numbers, 22 significant bits in all.
-__device__ __forceinline__ void split(float p, __half &high, __half &low) {
+__device__ __forceinline__ void split(float p, __half& high, __half& low) {
     high = __float2half_rn(p);
     low = __float2half_rn(p - __half2float(high));
 }

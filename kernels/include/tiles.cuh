@@ -21,7 +21,7 @@ constexpr int kChunk = 8;  // FP16 elements in 16 bytes
 constexpr int kStride = shapes::kHeadDim + kChunk;
 
 // 16 bytes; zeros, and nothing is read, if not `valid`.
-__device__ __forceinline__ void copy_async(void *shared, const void *global, bool valid) {
+__device__ __forceinline__ void copy_async(void* shared, const void* global, bool valid) {
 #if __CUDA_ARCH__ >= 800
     const unsigned target = static_cast<unsigned>(__cvta_generic_to_shared(shared));
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(target), "l"(global),
@@ -55,32 +55,32 @@ struct TileCopy {
     uint4 staged[kAsyncCopy ? 1 : kEach];
 
     // With kAsyncCopy: the copy itself, `shared` must be free. Without: into registers only.
-    __device__ __forceinline__ void begin(__half *shared, const __half *global, int row_stride,
+    __device__ __forceinline__ void begin(__half* shared, const __half* global, int row_stride,
                                           int valid_rows) {
 #pragma unroll
         for (int i = 0; i < kEach; ++i) {
             const int chunk = threadIdx.x + i * Threads;
             const int row = chunk / kPerRow, column = chunk % kPerRow * kChunk;
             const bool valid = row < valid_rows;
-            const __half *source = global + (valid ? size_t(row) * row_stride + column : 0);
+            const __half* source = global + (valid ? size_t(row) * row_stride + column : 0);
             if constexpr (kAsyncCopy) {
                 copy_async(shared + row * kStride + column, source, valid);
             } else {
-                staged[i] = valid ? __ldg(reinterpret_cast<const uint4 *>(source))
-                                  : make_uint4(0, 0, 0, 0);
+                staged[i] =
+                    valid ? __ldg(reinterpret_cast<const uint4*>(source)) : make_uint4(0, 0, 0, 0);
             }
         }
         commit_copies();
     }
 
     // Without kAsyncCopy: registers to shared memory, which must be free now.
-    __device__ __forceinline__ void store(__half *shared) const {
+    __device__ __forceinline__ void store(__half* shared) const {
         if constexpr (!kAsyncCopy) {
 #pragma unroll
             for (int i = 0; i < kEach; ++i) {
                 const int chunk = threadIdx.x + i * Threads;
                 const int row = chunk / kPerRow, column = chunk % kPerRow * kChunk;
-                *reinterpret_cast<uint4 *>(shared + row * kStride + column) = staged[i];
+                *reinterpret_cast<uint4*>(shared + row * kStride + column) = staged[i];
             }
         }
     }

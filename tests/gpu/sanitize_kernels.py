@@ -20,16 +20,20 @@ from verify.gpu.table import VARIANTS
 PREFILL_SHAPES = [(64, 96), (128, 224), (192, 416)]
 
 
+def kernels(operation: str) -> list[str]:
+    """Variants of an operation that have a build for this GPU."""
+    chip = device_arch(0)
+    found = [v for v in VARIANTS.values() if v.operation == operation]
+    return [v.name for v in found if variant_arch(v.archs, chip)]
+
+
 def run_prefill() -> int:
     calls = 0
-    for name, variant in VARIANTS.items():
-        if variant.operation != "prefill" or variant_arch(variant.archs, device_arch(0)) is None:
-            continue
+    for name in kernels("prefill"):
         for queries, keys in PREFILL_SHAPES:
             for poisoned in (False, True):
                 q = torch.randn(1, queries, 6, 256, device="cuda").half()
-                k, v = torch.randn(2, 1, keys, 1, 256, device="cuda").half().unbind(0)
-                k, v = k.clone(), v.clone()
+                k, v = (torch.randn(1, keys, 1, 256, device="cuda").half() for _ in "kv")
                 if poisoned:  # the path that takes Inf and NaN out of a tile
                     v[0, -1] = torch.nan
                 gpu.prefill(q, k, v, variant=name, out=torch.zeros_like(q))
@@ -48,18 +52,20 @@ def make_cache(page: int, length: int, batch: int) -> tuple[torch.Tensor, ...]:
 
 
 def run_paged() -> int:
+    calls = 0
     for page, length in ((16, 100), (48, 129), (800, 1000)):
-        cache = make_cache(page, length, 2)
-        for shape in ((2 * 40, 32, 1, 256),):
-            k_out, v_out = (torch.zeros(shape, dtype=torch.float16, device="cuda") for _ in "kv")
-            gpu.e4m3_to_fp16(*cache, k_out=k_out, v_out=v_out, k_scale=0.5)
-        narrow = [tensor[..., 1:9] for tensor in cache[:2]]
-        k_out, v_out = (torch.zeros(80, 32, 1, 8, dtype=torch.float16, device="cuda") for _ in "kv")
-        gpu.e4m3_to_fp16(*narrow, *cache[2:], k_out=k_out, v_out=v_out)
+        k, v, table, lengths = make_cache(page, length, 2)
+        for codes in ((k, v), (k[..., 1:9], v[..., 1:9])):  # the wide path and the narrow one
+            shape = (80, 32, 1, codes[0].shape[3])
+            outs = [torch.zeros(shape, dtype=torch.float16, device="cuda") for _ in "kv"]
+            gpu.e4m3_to_fp16(*codes, table, lengths, k_out=outs[0], v_out=outs[1], k_scale=0.5)
+            calls += 1
         q = torch.randn(2, 6, 256, device="cuda").half()
-        gpu.decode(q, *cache, out=torch.zeros_like(q))
+        for name in kernels("decode_wave"):
+            gpu.decode(q, k, v, table, lengths, variant=name, out=torch.zeros_like(q))
+            calls += 1
     gpu.check_device_errors()
-    return 9
+    return calls
 
 
 def main() -> None:

@@ -153,6 +153,25 @@ def test_a_workspace_may_be_given_and_must_fit() -> None:
         step.run(workspace=given[:-1])
 
 
+def test_streams_that_share_a_workspace_take_turns() -> None:
+    steps = [make_step([262144]), make_step([700] * 64, page=64)]
+    expected = [step.run() for step in steps]
+    sizes = [
+        gpu.workspace_floats(step.q.shape[0], 6, min(262144, step.table.shape[1] * step.k.shape[1]))
+        for step in steps
+    ]
+    shared = torch.empty(max(sizes), device="cuda")
+    streams = [torch.cuda.Stream() for _ in steps]
+    torch.cuda.synchronize()
+    results = []
+    for _ in range(10):
+        for index, stream in enumerate(streams):
+            with torch.cuda.stream(stream):
+                results.append((index, steps[index].run(workspace=shared)))
+    torch.cuda.synchronize()
+    assert all(same_bits(out, expected[index]) for index, out in results)
+
+
 # --- accuracy -----------------------------------------------------------------------------------
 
 RATIO = Bound(1.1, "P carries 22 bits and E4M3 is exact: only the final rounding is left")

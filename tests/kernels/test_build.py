@@ -59,7 +59,7 @@ def test_every_kernel_builds_and_fits(name: str, arch: str) -> None:
 
 @needs_nvrtc
 @pytest.mark.parametrize("group", head_groups())
-@pytest.mark.parametrize("name", ["prefill", "prefill_hopper", "decode_wave"])
+@pytest.mark.parametrize("name", ["prefill", "prefill_hopper", "decode_wave", "decode_wave_mma"])
 def test_every_admitted_head_group_builds(name: str, group: tuple[int, int]) -> None:
     built = build(name, VARIANTS[name].archs[-1], defines=head_defines(*group))
     assert built.build_id
@@ -72,10 +72,19 @@ def test_a_head_group_outside_the_table_is_refused_by_the_source() -> None:
 
 
 @needs_nvrtc
-@pytest.mark.parametrize("name", ["prefill_hopper", "prefill_hopper_split_p"])
-def test_the_hopper_kernels_do_not_spill(name: str) -> None:
-    # Their accumulators fill the register file: a spill would sit in the innermost loop.
-    assert [used.spill_stores for used in build(name, "sm_90a").resources] == [0]
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        ("prefill_hopper", "sm_90a"),
+        ("prefill_hopper_split_p", "sm_90a"),
+        ("decode_wave_mma", "sm_80"),
+        ("decode_wave_mma", "sm_90"),
+        ("e4m3_bridge", "sm_90"),
+    ],
+)
+def test_kernels_that_fill_the_register_file_do_not_spill(name: str, arch: str) -> None:
+    # A spill would sit in the innermost loop.
+    assert {used.spill_stores for used in build(name, arch).resources} == {0}
 
 
 @needs_nvrtc
@@ -173,8 +182,9 @@ def test_an_unknown_architecture_is_refused() -> None:
 
 
 @needs_nvrtc
-def test_the_python_face_and_the_source_agree_on_decode() -> None:
-    built = build("decode_wave", PORTABLE_ARCHS[-1])
+@pytest.mark.parametrize("name", ["decode_wave", "decode_wave_mma"])
+def test_the_python_face_and_the_source_agree_on_decode(name: str) -> None:
+    built = build(name, PORTABLE_ARCHS[-1])
     assert built.ints("decode_wave_table") == tuple(n for row in decode.WAVES for n in row)
     assert built.ints("decode_wave_sizes")[0] == decode.PARTIAL
     assert built.ints("decode_wave_sizes")[2] == decode.MOST_PARTITIONS

@@ -6,6 +6,7 @@ replay oracles of ``verify.reference``, and their route records say so.
 
 from verify.gpu.attention.contract import pad_queries
 from verify.gpu.attention.prefill import prefill
+from verify.gpu.hf import register_attention
 from verify.gpu.paged.bridge import e4m3_to_fp16
 from verify.gpu.paged.decode import decode, workspace_floats
 from verify.gpu.paged.faults import check_device_errors
@@ -20,5 +21,6 @@ __all__ = [
     "pad_queries",
     "prefill",
     "record_routes",
+    "register_attention",
     "workspace_floats",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from verify.gpu.errors import LayoutError, OracleMissingError, ShapeError, Works
 from verify.gpu.launch import LoadedKernel, load_kernel
 from verify.gpu.paged.cache import PagedCache, check_cache, check_lengths, check_scale
 from verify.gpu.paged.faults import error_word
+from verify.gpu.paged.turns import workspace_turn
 from verify.gpu.route import CPU_ORACLE, RouteRecord, record
 from verify.gpu.table import head_defines, head_groups
 
@@ -94,7 +96,7 @@ def decode(
             by the length of each sequence.
         variant: a decode kernel by name, or ``"auto"``: the fastest one for the chip.
         workspace: float32, at least ``workspace_floats(B, query heads, capacity, partition)``;
-            allocated for the call if None. Give two calls that may overlap one each.
+            allocated for the call if None. Calls that bring one take turns on the device.
         out: [B, query heads, 256], float16; written and returned if given.
 
     Returns [B, query heads, 256], float16; zeros for a sequence of length 0. Capturable in a CUDA
@@ -240,14 +242,14 @@ def _launch(call: _Call, workspace: Tensor | None) -> RouteRecord:
     kernel = load_kernel(name, arch, index, heads)
     partials = _workspace(call, workspace)
     parts = most_partitions(min(cache.capacity, MOST_KEYS), call.partition)
-    _launch_partials(kernel, call, partials, parts)
-    _launch_merge(kernel, call, partials, parts)
+    with nullcontext() if workspace is None else workspace_turn(q.device):
+        _launch_partials(kernel, call, partials, parts)
+        _launch_merge(kernel, call, partials, parts)
     shape = (("batch", q.shape[0]), ("query_heads", q.shape[1]), ("key_heads", cache.heads),
              ("page", cache.page), ("partition", call.partition))  # fmt: skip
     build = kernel.build
     mass = build.variant.mass
-    return RouteRecord(
-        OPERATION, name, str(q.device), shape, build.arch, build.build_id, mass)
+    return RouteRecord(OPERATION, name, str(q.device), shape, build.arch, build.build_id, mass)
 
 
 def _launch_partials(kernel: LoadedKernel, call: _Call, partials: Tensor, parts: int) -> None:
