@@ -8,6 +8,7 @@ from verify.reference.certificates.attention.chain import (
     Accumulated,
     accumulate,
     chain_rule,
+    last_bit,
     power_of_two,
     score_bound,
 )
@@ -113,3 +114,31 @@ def test_a_bound_that_is_too_small_would_show():
     found = accumulate(*tensors, Accumulated.zeros(tensors[0] @ tensors[1]), rule)
     fp16 = carried_out(p, v, CHAINS["FP16 accumulator"]).astype(np.float64) - p @ v
     assert (np.abs(fp16) > found.bound.numpy()).all()
+
+
+@pytest.mark.parametrize("name", ["V100", "H200"])
+def test_integers_lose_nothing_and_are_predicted_to(name):
+    """Sums of small integers stay multiples of 1, so there is nothing to truncate."""
+    rng = np.random.default_rng(2)
+    p, v = np.ones((1, 4096)), rng.integers(-3, 8, (4096, 8)).astype(np.float64)
+    found = analysed(p, v, CHAINS[name])
+    assert np.array_equal(carried_out(p, v, CHAINS[name]), (p @ v).astype(np.float32))
+    assert float(found.drift.abs().max()) == 0.0
+    assert float(found.grain.min()) == 1.0
+
+
+def test_last_bit():
+    x = torch.tensor([1.0, 3.0, -0.75, 12.0, 2.0**-24, 0.0], dtype=torch.float64)
+    expected = torch.tensor([1.0, 1.0, 0.25, 4.0, 2.0**-24, torch.inf], dtype=torch.float64)
+    assert torch.equal(last_bit(x), expected)
+
+
+def test_steps_that_repeat_are_not_taken_as_random():
+    """One value for every key: each step is cut alike, and the coherent part covers the gap."""
+    p, v = np.ones((1, 4096)), np.full((4096, 1), 0.3).astype(np.float16).astype(np.float64)
+    for name in ("V100", "H200", "FP32 FMA"):
+        found = analysed(p, v, CHAINS[name])
+        error = carried_out(p, v, CHAINS[name]).astype(np.float64) - p @ v
+        missed = abs(float(error[0, 0] - found.drift[0, 0]))
+        assert missed <= float(found.coherent[0, 0]), name
+        assert float(found.coherent[0, 0]) > 0.0

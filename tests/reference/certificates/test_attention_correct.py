@@ -1,5 +1,6 @@
 """Correct outputs are EXPLAINED, on every kind of kernel and on data that breaks naive statistics."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -38,6 +39,13 @@ def spiked(v):
     return torch.where(v > 3.0, v * 1e4, v)
 
 
+def with_large_scores(inputs):
+    """x = 1000 + ordinary: FP32 keeps 2^-14 of it, far more than any other rounding."""
+    q, k = inputs.q.clone(), inputs.k.clone()
+    q[..., 0], k[..., 0] = 64.0, 1000.0 * math.sqrt(inputs.q.shape[3]) / 64.0
+    return replace(inputs, q=q, k=k)
+
+
 DATA = {
     "ordinary": {},
     "mean 1": {"mean": 1.0},
@@ -65,6 +73,32 @@ DATA = {
 def test_correct_outputs_are_explained(problem, simulate, kernel, data):
     inputs, rule = problem(**DATA[data]), RULES[kernel]
     found = certify_attention(simulate(inputs, rule), inputs, rule, inputs.all_rows())
+    assert found.outcome is Outcome.EXPLAINED, found.reasons
+
+
+@pytest.mark.parametrize("kernel", RULES)
+def test_large_scores_are_explained_by_their_own_rounding(problem, simulate, kernel):
+    inputs, rule = with_large_scores(problem()), replace(RULES[kernel], output="float32")
+    found = certify_attention(simulate(inputs, rule), inputs, rule, inputs.all_rows())
+    assert found.outcome is Outcome.EXPLAINED, found.reasons
+    assert found.numbers["T1/W"] > 10 * found.numbers["T5/W"]
+
+
+@pytest.mark.parametrize("mass", ["rounded", "unrounded"])
+@pytest.mark.parametrize("offset", [-1e-7, 0.0, 1e-7])
+def test_tied_scores_at_a_rounding_midpoint_are_explained(problem, simulate, mass, offset):
+    """All p are 0.5 + 2^-12: the exponential alone decides which way all of them are rounded."""
+    inputs = problem(rows=1, dim=64, mean=1.0, scale=1.0)
+    inputs.q.zero_()
+    inputs.q[..., :3] = 1.0
+    inputs.k.zero_()
+    left = math.log(0.5 + 2.0**-12) + offset
+    for place in range(3):  # three FP16 numbers hold 33 bits of it
+        inputs.k[:, 1:, :, place] = left
+        left -= float(inputs.k[0, 1, 0, place])
+    rule = tensor_core_prefill("sm_90", mass=mass)
+    found = certify_attention(simulate(inputs, rule), inputs, rule, inputs.all_rows())
+    assert found.numbers["tied_keys"] == 511
     assert found.outcome is Outcome.EXPLAINED, found.reasons
 
 
