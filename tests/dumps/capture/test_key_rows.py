@@ -92,6 +92,13 @@ def test_an_emptied_cache_is_compared_by_digest():
     assert reader.read(recomputed, [[0, 1]], 0) == ([("s0", 1, 1)], 1)
 
 
+def test_equal_bits_of_another_text_are_new():
+    reader, first = Reader(), keys(1, 2)
+    reader.read(first, [[0, 1]], 0)
+    reader.names = ["other"]
+    assert reader.read(first.clone(), [[0, 1]], 0) == ([("other", 0, 0), ("other", 1, 0)], 0)
+
+
 def test_unfilled_slots_of_a_preallocated_cache_are_no_rows():
     reader, cache = Reader(), torch.zeros(1, 2, 6, 4)
     cache[:, :, :2] = keys(1, 2)

@@ -92,20 +92,22 @@ def test_the_dump_says_what_ran(run, toy_folder):
 
 
 @pytest.mark.parametrize(
-    ("settings", "prompts"),
+    ("prompt", "settings", "prompts"),
     [
-        ({"prefill_chunk": 8}, (LONG,)),
-        ({"prefill_chunk": 1}, (LONG,)),
-        ({"batch": 2}, (LONG,)),
-        ({}, (LONG, SHORT)),
-        ({"batch": 3, "prefill_chunk": 7}, (LONG, SHORT)),
+        (LONG, {"prefill_chunk": 8}, (LONG,)),
+        (LONG, {"prefill_chunk": 1}, (LONG,)),
+        (LONG, {"batch": 2}, (LONG,)),
+        (LONG, {}, (LONG, SHORT)),
+        (SHORT, {}, (LONG, SHORT)),
+        (SHORT, {"batch": 3, "prefill_chunk": 7}, (LONG, SHORT)),
     ],
 )
-def test_rows_align_with_a_single_whole_prefill(run, settings, prompts):
+def test_rows_align_with_a_single_whole_prefill(run, prompt, settings, prompts):
     """Every row of a single run is in the other schedule under the same name, and its numbers are
     the same up to rounding; rows that only the other one has are of other sequences."""
-    single, other = row_table(run()[1]), row_table(run(prompts, **settings)[1])
-    (name,) = run()[1].tokens()
+    alone = run((prompt,))[1]
+    single, other = row_table(alone), row_table(run(prompts, **settings)[1])
+    (name,) = alone.tokens()
     own = {key for key in other if key[2] == name}
     assert {key[:4] for key in single} == {key[:4] for key in own if key[4] == 0}
     # A key row has another visit when a later read of the cache had other bits: never here.
