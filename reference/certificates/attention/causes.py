@@ -67,6 +67,11 @@ def name_key(filters: KeyFilters, index: int, last: int) -> str:
     return f"key {key} {what}{newest}"
 
 
+def name_part(keys: tuple[int, int], index: int, parts: int, amplitude: float) -> str:
+    what = _dropped_or_doubled(amplitude)
+    return f"keys {keys[0]}..{keys[1] - 1} {what} (part {index} of {parts})"
+
+
 def _dropped_or_doubled(amplitude: float) -> str:
     if not is_whole(amplitude):
         return f"strongest, at {amplitude:.3g} of the shift of leaving them out"

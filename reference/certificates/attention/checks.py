@@ -15,6 +15,7 @@ from verify.reference.certificates.attention.causes import (
     is_whole,
     linear_cause,
     name_key,
+    name_part,
     name_tile,
 )
 from verify.reference.certificates.attention.filters import (
@@ -216,23 +217,23 @@ class RowJudge:
 
     def _neighbour(self) -> tuple[str, float, str]:
         found = filter_directions(self.res, self.neighbours)
-        return self._strongest("neighbour", "mask edge", found, self.neighbours,
-                               [f"hidden key {key} taken in: a mask off by one"
-                                for key in self.neighbour_keys])  # fmt: skip
+        text = f"hidden key {self.neighbour_keys[found.strongest]} taken in: a mask off by one"
+        return self._strongest("mask edge", found, self.neighbours, text)
 
     def _part(self) -> tuple[str, float, str]:
         found = filter_directions(self.res, self.parts)
-        names = [f"part {index} of {len(self.parts)} weighted wrongly"
-                 for index in range(len(self.parts))]  # fmt: skip
-        return self._strongest("part", "part filter", found, self.parts, names)
+        index = found.strongest
+        keys = self.walk.parts[index].keys
+        text = name_part(keys, index, len(self.parts), float(found.amplitude[index]))
+        return self._strongest("part filter", found, self.parts, text)
 
     def _strongest(
-        self, key: str, name: str, found: Filtered, directions: Tensor, texts: list[str]
+        self, name: str, found: Filtered, directions: Tensor, text: str
     ) -> tuple[str, float, str]:
         index = found.strongest
         size = float(found.amplitude[index])
-        self.causes[key] = linear_cause(texts[index], self.res, directions[index], size)
-        return name, float(found.z[index]), texts[index]
+        self.causes[name] = linear_cause(text, self.res, directions[index], size)
+        return name, float(found.z[index]), text
 
     def _numbers(self) -> dict[str, float]:
         res, noise, row = self.res, self.noise, self.row

@@ -56,11 +56,12 @@ class Mass:
 
 @dataclass(eq=False)
 class Part:
-    """State of one part: m [rows] natural log, the accumulated P V, the mass."""
+    """State of one part: m [rows] natural log, the accumulated P V, the mass, and its keys."""
 
     m: Tensor
     values: Accumulated
     mass: Mass
+    keys: tuple[int, int]
 
 
 @dataclass(eq=False)
@@ -121,7 +122,7 @@ def _merge(parts: list[Part], m: Tensor) -> Part:
         weight = torch.exp(part.m - m)
         total = total.add(part.values.scale(weight, rounded=always))
         mass = mass.add(part.mass.scale(weight, rounded=always))
-    return Part(m, total, mass)
+    return Part(m, total, mass, (parts[0].keys[0], parts[-1].keys[1]))
 
 
 def _shared_error(
@@ -188,7 +189,7 @@ class _Walker:
     def part(self, low: int, high: int, origin: int) -> Part:
         rows, width = len(self.group.index), self.group.v.shape[1]
         m = self.x.new_full((rows,), -torch.inf)
-        part = Part(m, Accumulated.zeros(self.x.new_zeros(rows, width)), Mass.zeros(m))
+        part = Part(m, Accumulated.zeros(self.x.new_zeros(rows, width)), Mass.zeros(m), (low, high))
         for a, b in _steps(self.rule, low, high, origin):
             part = self._step(part, a, b)
         return part
@@ -212,7 +213,8 @@ class _Walker:
         beta = torch.exp(own - _finite(m)) if self.rule.base == "step" else torch.ones_like(m)
         mass = self._mass(p, operands).scale(beta, rounded=beta != 1)
         old = part.mass.scale(alpha, rounded=alpha != 1)
-        return Part(m, self._values(part, operands, a, b, alpha, beta), old.add(mass))
+        total = self._values(part, operands, a, b, alpha, beta)
+        return Part(m, total, old.add(mass), part.keys)
 
     def _values(
         self, part: Part, operands: list[Tensor], a: int, b: int, alpha: Tensor, beta: Tensor
