@@ -181,7 +181,7 @@ def _group(
         scale=inputs.softmax_scale * inputs.k_scale,
         v_scale=inputs.v_scale,
         softcap=inputs.softcap,
-        sink=None if inputs.sinks is None else inputs.sinks[heads].double(),
+        sink=None if inputs.sinks is None else inputs.sinks.to(device)[heads].double(),
     )
 
 
