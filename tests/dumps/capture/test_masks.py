@@ -31,7 +31,8 @@ def additive(mask, lowest):
         CAUSAL,
         CAUSAL[None, None],
         additive(CAUSAL, float("-inf")),
-        additive(CAUSAL, torch.finfo(torch.float32).min)[None, None].bfloat16(),
+        additive(CAUSAL, torch.finfo(torch.float32).min)[None, None],
+        additive(CAUSAL, torch.finfo(torch.bfloat16).min).bfloat16(),
         None,
     ],
 )

@@ -126,6 +126,18 @@ def test_bits_survive(tmp_path, tensor):
     assert dump.read_words(record).tobytes() == expected
 
 
+def test_a_tensor_under_other_axes_is_another_record(tmp_path):
+    tensor = torch.arange(9.0).reshape(1, 3, 3)
+    with capture(Steps(None), tmp_path / "run") as run, run.step([[0, 1, 2]], ["x"]):
+        run.record("rows", tensor, axes="b t c")
+        run.record("columns", tensor, axes="b c t")
+        run.record("again", tensor, axes="b c t")
+    dump = open_dump(tmp_path / "run")
+    rows, columns, again = (record_of(dump, tap) for tap in ("rows", "columns", "again"))
+    assert (columns.kept, again.same_as) == ("full", columns.seq)
+    assert np.array_equal(values_of(dump, rows), values_of(dump, columns).T)
+
+
 def test_a_dtype_without_words_is_refused_by_name(tmp_path):
     def forward(module, x):
         return module.first(x).to(torch.complex128)
