@@ -157,6 +157,17 @@ def test_rows_without_words_compare_by_digest(tmp_path, kept):
         assert math.isnan(found.relative_l2)
 
 
+def test_the_first_difference_is_the_first_of_a_though_b_came_in_pieces(tmp_path):
+    a = simple(tmp_path / "a", np.ones((4, 3)), kept="digest")
+    run = SyntheticRun(tmp_path / "b", {"s": [1]})
+    for positions in ((2, 3), (0, 1)):
+        with run.step():
+            run.add("x.out", np.zeros((2, 3)), rows=[("s", p) for p in positions], kept="digest")
+    run.close()
+    assert tap(compare(a, run.open())).first.position == 0
+    assert tap(compare(run.open(), a)).first.position == 2
+
+
 def test_digests_of_two_dtypes_are_not_compared(tmp_path):
     a = simple(tmp_path / "a", np.ones((2, 4)), kept="digest")
     b = simple(tmp_path / "b", np.ones((2, 4)), kept="digest", dtype="bfloat16")
