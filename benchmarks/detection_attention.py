@@ -36,6 +36,7 @@ PLAN = {
     512: (256, 10), 1024: (64, 10), 2048: (64, 10), 4096: (64, 10), 8192: (32, 5),
     16384: (32, 3), 32768: (32, 1), 65536: (32, 1),
 }  # fmt: skip
+CALLS = {4096: 4, 32768: 1}  # keys: faulty calls for each combination
 CELLS = [Cell(d, s, m) for d in ARCHITECTURES for s in (1, 64) for m in (0.0, 1.0)]
 
 
@@ -69,11 +70,15 @@ def summary(cell: Cell, keys: int, dim: int, found: list[Certificate]) -> dict[s
 
 
 def detections(
-    faults: list[Planted], sizes: tuple[int, ...], calls: int, devices: tuple[str, ...]
+    faults: list[Planted], sizes: dict[int, int], devices: tuple[str, ...]
 ) -> Iterator[dict[str, object]]:
-    """One line for each fault, number of keys and mean; all devices and splits together."""
+    """One line for each fault, number of keys and mean; all devices and splits together.
+
+    Args:
+        sizes: keys: calls for each combination of device, splits and mean.
+    """
     for planted in faults:
-        for keys in sizes:
+        for keys, calls in sizes.items():
             for mean in (0.0, 1.0):
                 found: list[list[Certificate]] = []
                 beyond = 0
@@ -189,9 +194,8 @@ def main() -> None:
         alarms.append(line)
         print(json.dumps(line), flush=True)
     faults = []
-    for line in detections(
-        FAULTS, (4096, 32768), max(1, round(4 * options.share)), ("V100", "H200")
-    ):
+    sizes = {keys: max(1, round(calls * options.share)) for keys, calls in CALLS.items()}
+    for line in detections(FAULTS, sizes, tuple(ARCHITECTURES)):
         faults.append(line)
         print(json.dumps(line), flush=True)
     result: dict[str, object] = {

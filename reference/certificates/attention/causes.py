@@ -95,10 +95,9 @@ def _other_conventions(
 
 
 def _merged_in_base_2(walk: Walk, row: int) -> Tensor:
-    weights = [torch.exp((part.m[row] - walk.m[row]) * math.log(2.0)) for part in walk.parts]
-    numerator = torch.stack([w * (part.values.total[row] + part.values.drift[row])
-                             for w, part in zip(weights, walk.parts, strict=True)]).sum(0)  # fmt: skip
-    mass = torch.stack([w * part.mass.total[row]
-                        for w, part in zip(weights, walk.parts, strict=True)]).sum()  # fmt: skip
-    total: Tensor = numerator / (mass + walk.sink[row]).clamp_min(1e-300)
-    return total
+    numerator, mass = torch.zeros_like(walk.values.total[row]), walk.sink[row].clone()
+    for part in walk.parts:
+        weight = torch.exp((part.m[row] - walk.m[row]) * math.log(2.0))
+        numerator += weight * (part.values.total[row] + part.values.drift[row])
+        mass += weight * part.mass.total[row]
+    return numerator / mass.clamp_min(1e-300)

@@ -27,7 +27,7 @@ from verify.reference.certificates.attention.checks import (
 from verify.reference.certificates.attention.filters import scale_shift
 from verify.reference.certificates.attention.noise import expected_noise
 from verify.reference.certificates.attention.walk import walk
-from verify.reference.certificates.result import Certificate, Check, conclude, worst
+from verify.reference.certificates.result import Certificate, Check, Outcome, conclude, worst
 from verify.reference.replay.arithmetic import Arithmetic
 from verify.reference.replay.attention import declared_inputs
 from verify.reference.replay.interval import replay_interval
@@ -233,13 +233,17 @@ def _worst_check(name: str, each: list[Certificate], rows: list[Row]) -> Check:
     """The check of that name with the worst outcome, then the largest statistic."""
     found = [(row, check) for row, one in zip(rows, each, strict=True)
              for check in one.checks if check.name == name]  # fmt: skip
-    row, check = max(found, key=lambda pair: (not pair[1].passed, pair[1].outcome == "DEFECT",
-                                              pair[1].statistic / (pair[1].limit.value or 1.0)))  # fmt: skip
+    row, check = max(found, key=lambda pair: _severity(pair[1]))
     return Check(
         name=check.name, statistic=check.statistic, limit=check.limit, passed=check.passed,
         detail=f"{_place(row)}: {check.detail}" if check.detail else _place(row),
         if_broken=check.if_broken, log10_p=check.log10_p,
     )  # fmt: skip
+
+
+def _severity(check: Check) -> tuple[bool, bool, float]:
+    share = check.statistic / (check.limit.value or 1.0)
+    return not check.passed, check.outcome == Outcome.DEFECT, share
 
 
 def _repeats_a_check(reason: str, certificate: Certificate) -> bool:

@@ -2,8 +2,8 @@
 
 * ``zero query``: q = 0, so every p is ex2(0) = 1. Integer values with sums below 2^24 add up
   exactly in any order, and a power-of-two number of keys divides exactly.
-* ``constant value``: q = 0 and one value per column: n c / n, whatever n a causal row sees. Division
-  or reciprocal err by a few 2^-24, far from the next rounding boundary of the output.
+* ``constant value``: q = 0 and one value per column: n c / n, whatever n a causal row sees.
+  Division or reciprocal err by a few 2^-24, far from the next rounding boundary of the output.
 * ``planted key``: one key at least 64 powers of two ahead, so l = 1 exactly and the output is its
   value row, bit for bit. Planted at every edge where an index can be off by one.
 * ``dead slots``: keys and values beyond the live length hold NaN.
@@ -29,7 +29,7 @@ PLANTED_LEAD = 64
 
 @dataclass(frozen=True)
 class Shape:
-    """Of the problems: [batch, tokens_q, heads_q, head_dim] against [batch, tokens_kv, heads_kv]."""
+    """Sizes of q [batch, tokens_q, heads_q, head_dim] and of the cache."""
 
     batch: int
     tokens_q: int
@@ -190,8 +190,8 @@ def dead_slots(shape: Shape, length: int, *, seed: int = 0) -> ExactCase:
 
 
 def edge_keys(shape: Shape, arithmetic: Arithmetic) -> list[int]:
-    """First and last key, both sides of each tile edge (the first and the last few of them), of each
-    part, and of the seam before the first query."""
+    """First and last key, both sides of each tile edge (the first and the last few of them), of
+    each part, and of the seam before the first query."""
     keys = shape.tokens_kv
     tiles = list(range(arithmetic.tile, keys, arithmetic.tile))
     edges = {*tiles[:3], *tiles[-3:], keys - shape.tokens_q}

@@ -2,8 +2,8 @@
 
 A fault shifts the output along a known direction c. With r the residual, S its covariance and
 D = diag S, the statistic ``<c, r> / D`` has variance ``c D^-1 S D^-1 c``; its ratio z to that
-deviation is sub-Gaussian for correct rounding, and ``<c, r>_D / <c, c>_D`` estimates how much of the
-fault there is (1: exactly this fault).
+deviation is sub-Gaussian for correct rounding, and ``<c, r>_D / <c, c>_D`` estimates how much of
+the fault there is (1: exactly this fault).
 """
 
 from __future__ import annotations

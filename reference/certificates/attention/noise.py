@@ -14,8 +14,9 @@ from verify.reference.certificates.attention.walk import Walk
 from verify.reference.replay.arithmetic import Arithmetic
 
 DRIFT_DOUBT = 0.05
-"""Share of the modelled drift that is not trusted: on simulated chains of up to 65536 keys the model
-missed it by 0.004, and by 0.018 with values on a coarse lattice; see docs/numerics-attention.md."""
+"""Share of the modelled drift that is not trusted: on simulated chains of up to 65536 keys the
+model missed it by 0.004, and by 0.018 with values on a coarse lattice; see
+docs/numerics-attention.md."""
 
 _CHUNK = 8192
 

@@ -37,8 +37,8 @@ def certify_attention_pair(
     are, their declared conventions differ, and ``conventions`` names how. Otherwise the outcome of
     the worse side.
 
-    ``numbers``: ``error_a`` and ``error_b``, relative L2 against the FP64 answer on ``inputs`` (cache
-    scales exact); ``closer``: -1 A, 1 B, 0 equal; ``difference``: relative L2 of A - B.
+    ``numbers``: ``error_a`` and ``error_b``, relative L2 against the FP64 answer on ``inputs``
+    (cache scales exact); ``closer``: -1 A, 1 B, 0 equal; ``difference``: relative L2 of A - B.
 
     Raises:
         ArgumentError: as :func:`certify_attention`.

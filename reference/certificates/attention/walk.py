@@ -45,8 +45,8 @@ class Mass:
 
     def scale(self, factor: Tensor, *, rounded: Tensor) -> Mass:
         once = rounded.double() * U * self.total * factor
-        return Mass(self.total * factor, self.other * factor,
-                    self.bound * factor + once, self.variance * factor**2 + once**2 / 3)  # fmt: skip
+        variance = self.variance * factor**2 + once**2 / 3
+        return Mass(self.total * factor, self.other * factor, self.bound * factor + once, variance)
 
     def add(self, other: Mass) -> Mass:
         total = self.total + other.total

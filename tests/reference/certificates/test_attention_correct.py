@@ -1,4 +1,4 @@
-"""Correct outputs are EXPLAINED, on every kind of kernel and on data that breaks naive statistics."""
+"""Correct outputs are EXPLAINED: every kind of kernel, and data that breaks naive statistics."""
 
 import math
 from dataclasses import replace

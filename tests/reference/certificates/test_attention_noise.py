@@ -43,9 +43,9 @@ def test_the_model_matches_many_replays(problem):
     inputs = problem(keys=256, rows=2, dim=16, mean=1.0)
     noise = noise_of(inputs, RULE)
     runs = np.stack([
-        replay(inputs, RULE, exponential=Exponential("scattered", seed=seed)).unrounded.astype(float)
+        replay(inputs, RULE, exponential=Exponential("scattered", seed=seed)).unrounded
         for seed in range(40)
-    ])  # fmt: skip
+    ]).astype(np.float64)  # fmt: skip
     off = (runs.mean(0) - noise.centre.numpy()) / noise.sigma.numpy()
     assert np.abs(off).max() < 3.0
     assert (runs.std(0) < 1.5 * noise.sigma.numpy()).all()
