@@ -108,6 +108,8 @@ def test_accepting_precision_leaves_what_nobody_checked(tmp_path):
     )
     accepted = pair(tmp_path / "1", *toys, accept=[Verdict.PRECISION])
     assert (accepted.verdict, accepted.exit_code) == (Verdict.PRECISION, 1)
+    assert "accepted: --accept PRECISION was given" in accepted.findings[0].reasons
+    assert not any("accepted" in reason for reason in accepted.findings[1].reasons)
     both = [Verdict.PRECISION, Verdict.UNRESOLVED]
     assert pair(tmp_path / "2", *toys, accept=both).exit_code == 0
     assert pair(tmp_path / "3", *toys, accept=both, fail_on_flip=True).exit_code == 1

@@ -20,7 +20,7 @@ from verify.bisect.summary import summarise
 from verify.bisect.taps import TOKENS
 from verify.bisect.tokens import TokenReport, compare_tokens
 from verify.bisect.validity import check_capture, check_workloads
-from verify.bisect.verdict import SEVERITY, exit_code, worst
+from verify.bisect.verdict import SEVERITY, exit_code, say_accepted, worst
 from verify.compare.result import Comparison
 from verify.compare.run import RowComparison, compare_rows
 from verify.dumps.format import Dump
@@ -120,6 +120,7 @@ class _Bisect:
         tokens = compare_tokens(self.compared)
         begins = self._find()
         findings = self._findings(begins, tokens)
+        say_accepted(findings, accept)
         comparison = self.compared.comparison
         evidence = [*(j.evidence for j in begins.proven), *begins.open, *begins.by_weights]
         origins = sorted((e.origin for e in evidence), key=lambda o: o.order)

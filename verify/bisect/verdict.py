@@ -33,6 +33,13 @@ def exit_code(findings: list[Finding], accept: Collection[Verdict], *, fails_on_
     return exit_codes.INCOMPLETE if open_ else exit_codes.SAME
 
 
+def say_accepted(findings: list[Finding], accept: Collection[Verdict]) -> None:
+    """Note in the findings themselves which of them were accepted, so that the report shows it."""
+    for finding in findings:
+        if finding.verdict in accept:
+            finding.reasons.append(f"accepted: --accept {finding.verdict} was given")
+
+
 def parse_accept(names: Collection[str]) -> list[Verdict]:
     """Verdicts by name, of those that may be accepted.
 
