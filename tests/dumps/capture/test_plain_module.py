@@ -66,15 +66,16 @@ def test_each_outermost_call_is_a_step_and_positions_continue(tmp_path):
 def test_a_root_that_calls_itself_is_one_step(tmp_path):
     def forward(module, x):
         y = module.first(x)
-        return module(y) if x.sum() > 0 else y
+        return module.second(module(y)) if x.sum() > 0 else y
 
     model = Steps(forward)
-    with torch.no_grad(), capture(model, tmp_path / "run", taps=["first.out"]):
+    with torch.no_grad(), capture(model, tmp_path / "run", taps=["*.out"]):
         model.first.weight.zero_()
         model.first.bias.fill_(-1.0)
         model(torch.ones(1, 2, 4))
     records = open_dump(tmp_path / "run").records()
-    assert [(r.step, r.occurrence) for r in records] == [(0, 0), (0, 1)]
+    seen = [(r.tap, r.step, r.occurrence) for r in records if r.tap != "out"]
+    assert seen == [("first.out", 0, 0), ("first.out", 0, 1), ("second.out", 0, 0)]
 
 
 def test_torch_attention_is_recorded_as_it_reads(tmp_path):

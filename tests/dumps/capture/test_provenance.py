@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.support.dump_reading import input_names, record_of
+from tests.support.dump_reading import input_names, record_of, values_of
 from tests.support.plain_models import Steps
 from tests.support.toy_model import toy_llama
 from verify.dumps import capture
@@ -97,15 +97,25 @@ def test_the_residual_stream_is_recorded_once(toy_dump):
 
 
 def test_eager_attention_is_recorded_too(tmp_path):
-    dump = record_toy(tmp_path / "run", attn="eager")
+    model = toy_llama(attn="eager")
+    mask = torch.ones_like(IDS)
+    mask[:, :2] = 0
+    with torch.no_grad(), capture(model, tmp_path / "run"):
+        model(IDS, attention_mask=mask)
+    dump = open_dump(tmp_path / "run")
     out = record_of(dump, f"{ATTENTION}.attn.out")
     assert out.attributes["implementation"] == "eager"
     assert {"aten.bmm", "aten._softmax"} <= set(out.ops)
     # The mask tensor is added to the scores: what it was made from is behind the mask's own tap.
     read = {f"{ATTENTION}.attn.in.{name}" for name in "qkv"}
-    assert input_names(dump, out) == read | {"model.layers.0.self_attn.attn.in.mask"}
-    mask = record_of(dump, "model.layers.0.self_attn.attn.in.mask")
-    assert mask.row_length == 3
+    shared = "model.layers.0.self_attn.attn.in.mask"
+    assert input_names(dump, out) == read | {shared}
+    assert "value attention_mask" in input_names(dump, record_of(dump, shared))
+    assert values_of(dump, record_of(dump, shared)).tolist()[2:] == [
+        [0, 0, 1],
+        [0, 1, 2],
+        [0, 2, 3],
+    ]
 
 
 def test_without_taps_in_between_inputs_reach_further_back(tmp_path):
