@@ -4,7 +4,7 @@
 
 Right outputs come from torch's CPU kernels, so their rounding depends on the processor; faults and
 data are those of tests/support/layer_cases.py and layer_faults.py with fixed seeds. Writes
-docs/results/detection_layers.md. About four minutes on two cores.
+docs/results/detection_layers.md. Three minutes of processor time.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def accumulated(x: torch.Tensor, matrix: torch.Tensor, dtype: torch.dtype) -> st
 
 
 def write_report(seeds: int, fault_seeds: int) -> str:
-    start = time.perf_counter()
+    start = time.process_time()
     outcomes: dict[str, Counter[str]] = defaultdict(Counter)
     closest: Counter[str] = Counter()
     for _, layer, certificate in false_alarms(seeds):
@@ -130,15 +130,15 @@ def write_report(seeds: int, fault_seeds: int) -> str:
         "torch": torch.__version__,
         "machine": platform.machine(),
     }
-    return REPORT.format(**parts, seconds=time.perf_counter() - start)
+    return REPORT.format(**parts, seconds=time.process_time() - start)
 
 
 REPORT = """\
 # Layer certificates: false alarms and detection
 
 Written by `python -m benchmarks.detection_layers --seeds {seeds} --fault-seeds {fault_seeds}` with
-torch {torch} on {machine} in {seconds:.0f} s. [numerics.md](../numerics.md) explains outcomes and
-checks.
+torch {torch} on {machine} in {seconds:.0f} s of processor time.
+[numerics.md](../numerics.md) explains outcomes and checks.
 
 ## Right outputs of torch on the CPU
 
