@@ -117,3 +117,13 @@ def test_a_defect_above_innocent_rounding_is_blamed(tmp_path, name, dtype):
     assert tap not in [origin.tap for origin in result.origins]
     rounding = [t.tap for t in found.taps if t.status == "ROUNDING"]
     assert "model.layers.0.self_attn.attn.out" in rounding
+
+
+def test_an_8_bit_cache_is_a_cast_in_every_layer_and_no_defect(tmp_path):
+    a, b = pair(tmp_path, Side("fp32"), Side("fp32", options={"kv_cache": "e4m3"}))
+    found, result = bisected(a, b)
+    assert found.faithful
+    assert result.verdict is Verdict.PRECISION
+    assert {f.verdict for f in result.findings} <= {Verdict.PRECISION, Verdict.ROUNDING}
+    casts = {tap for f in result.findings if f.verdict is Verdict.PRECISION for tap in f.taps}
+    assert {tap.rpartition(".")[2] for tap in casts} == {"k", "v"}

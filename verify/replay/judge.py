@@ -76,7 +76,10 @@ def judge(case: Case, sides: Sides) -> Judgement | None:
         if case.attention is not None:
             return _judge_attention(case, sides, fmt)
         found = _layer(case, sides, fmt) or _judge_exact(case, sides, fmt)
-        return found or _judge_cast(case, sides, fmt)
+        if found is None or found.outcome is Outcome.DEFECT:
+            # Values that are the other side's, rounded, all of them, are no accident: name that.
+            return _judge_cast(case, sides, fmt) or found
+        return found
     except VerifyError:
         return None  # inputs that the reference does not admit: not judged, and said so
 

@@ -65,6 +65,8 @@ class Sink:
     parts: dict[str, Parts] = field(default_factory=dict)
     proofs: dict[str, int] = field(default_factory=dict)
     """Tap -> rows that its readers saw as wanted, checked by digest after overwriting."""
+    asked: dict[str, int] = field(default_factory=dict)
+    """Tap -> rows that were to be overwritten."""
     changed: dict[str, int] = field(default_factory=dict)
     """Tap -> rows that overwriting changed."""
     notes: list[str] = field(default_factory=list)
@@ -164,6 +166,7 @@ class Sink:
         differs: NDArray[np.bool_],
     ) -> None:
         tap = record.tap
+        self.asked[tap] = self.asked.get(tap, 0) + len(at)
         if tap in self.parts:
             self.parts[tap].forced = True
         if differs.any():

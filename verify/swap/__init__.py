@@ -1,0 +1,1 @@
+"""Swap: exchange tensors between two runs until the output moves across, and prove each exchange."""
