@@ -27,6 +27,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("compare", "verify.cli.compare", "compare"),
     ("bisect", "verify.cli.bisect", "bisect"),
     ("replay", "verify.cli.replay", "replay"),
+    ("swap", "verify.cli.swap", "swap"),
     ("inspect", "verify.cli.inspect", "inspect"),
     ("plot", "verify.cli.plot", "plot"),
     ("demo", "verify.cli.demo", "demo"),
