@@ -19,10 +19,10 @@ CLOSING = (
     "the model, where no text shows it. Whether a word changed says nothing: a harmless rounding "
     "can change one, and a defect can leave all of them alone. What counts is what the difference "
     "is, on inputs that are equal bit for bit. The 8-bit cache: exactly the other values, rounded; "
-    "somebody chose that. The chunked prompt: the last bits of sums taken in another order. It is "
-    "called rounding only when every operation that differs has been measured; until then the "
-    "honest word is UNRESOLVED. The planted defect: far larger than any order of summation could "
-    "make it, so it is a defect, whatever the text looks like."
+    "somebody chose that. The chunked prompt: the last bits of sums taken in another order; it may "
+    "be called rounding because every operation that differs was run again on the other run's "
+    "inputs and held against FP64. The planted defect: far larger than any order of summation "
+    "could make it, so it is a defect, whatever the text looks like."
 )
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from verify.bisect.result import BisectResult
 from verify.demo.defect import Defect, choose, planted
 from verify.demo.scenario import BASE, PROMPT, TOKENS, VARIANTS, Variant
 from verify.errors import DumpExistsError
+
+if TYPE_CHECKING:
+    from verify.replay.run import Models
 
 Say = Callable[[str], None]
 
@@ -76,7 +80,7 @@ class Demo:
         for variant in VARIANTS:
             say(f"recording the run with {variant.title}")
             text = self._record(variant)
-            say("searching for the first difference")
+            say("searching, and running both models again to see what each operation adds")
             yield self._bisect(variant, text)
 
     def _record(self, variant: Variant) -> str:
@@ -97,13 +101,28 @@ class Demo:
     def _bisect(self, variant: Variant, text: str) -> Pair:
         from verify.bisect.run import bisect
         from verify.dumps.format import open_dump
+        from verify.replay.checker import checker
+        from verify.replay.run import replay
         from verify.report.html import write_report
 
         a, b = self._run(BASE), self._run(variant.name)
-        result = bisect(open_dump(a), open_dump(b))
+        dumps = open_dump(a), open_dump(b)
+        replayed = replay(*dumps, self._implementations(variant))
+        result = bisect(*dumps, checkers=[checker(replayed, *dumps)])
         result.command = ["verify", "bisect", str(a), str(b)]
         report = write_report(result, self.out / f"report-{variant.name}")
         return Pair(variant, text, result, report)
+
+    def _implementations(self, variant: Variant) -> Models:
+        """Both sides to run again, the planted defect in its place."""
+        from verify.replay.run import Models
+        from verify.replay.steps import Implementation
+
+        other = partial(planted, self.secret.defect) if variant.planted else nullcontext
+        return Models(
+            Implementation(self._loaded.model),
+            Implementation(self._loaded.model, kv_cache=variant.kv_cache, around=other),
+        )
 
     def _run(self, name: str) -> Path:
         return self.out / "runs" / name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PROMPT = "Why is the sky blue?"
-TOKENS = 12
+TOKENS = 8
 BASE = "base"
 
 
