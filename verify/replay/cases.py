@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -194,8 +193,3 @@ def _attention(call: AttentionCall, rows: NDArray[np.int64]) -> AttentionRows | 
         batch=number.reshape(-1),
         attributes=dict(call.attributes),
     )
-
-
-def kept_rows(cases: Iterable[Case]) -> int:
-    """Rows over several cases."""
-    return sum(len(case.rows) for case in cases)

@@ -58,8 +58,13 @@ def load_implementation(dump: Dump, name: str | None = None, **changes: Any) -> 
     try:
         loaded = load_model(name, dtype=dtype, attn=str(settings["attn"]))
     except ModelError as error:
-        error.args = (f"{error.args[0]}\n  pass --model-a (and --model-b) as for verify capture",)
-        raise
+        raise ModelError(
+            error.what,
+            where=error.where,
+            found=error.found,
+            allowed=error.allowed,
+            hint="pass --model-a (and --model-b), as for verify capture --model",
+        ) from error
     _check_weights(dump, loaded.model, name)
     threads = settings.get("threads")
     return Implementation(

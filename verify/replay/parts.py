@@ -49,7 +49,6 @@ class Parts:
     """Largest |total - local - inherited| of an element, relative to the largest value of the tap."""
     compared: bool = False
     """Whether the run itself kept its words, so that there is a total."""
-    forced: bool = False
     exact: bool = True
     worst: list[RowParts] = field(default_factory=list)
 

@@ -70,7 +70,6 @@ class Sink:
     changed: dict[str, int] = field(default_factory=dict)
     """Tap -> rows that overwriting changed."""
     notes: list[str] = field(default_factory=list)
-    step_seen: set[str] = field(default_factory=set)
     provenance: Identity = field(default_factory=lambda: Identity(StorageTable()))
     _step: Step | None = None
     _occurrences: Counter[str] = field(default_factory=Counter)
@@ -98,7 +97,6 @@ class Sink:
         if number is None:
             return -1
         record = self.values.record(number)
-        self.step_seen.add(tap)
         _check_shape(record, tensor)
         if record.kept == "same":
             return -1  # the same memory was dealt with where it was recorded
@@ -167,8 +165,6 @@ class Sink:
     ) -> None:
         tap = record.tap
         self.asked[tap] = self.asked.get(tap, 0) + len(at)
-        if tap in self.parts:
-            self.parts[tap].forced = True
         if differs.any():
             if overlaps_itself(tensor):
                 self.notes.append(f"{tap}: an expanded tensor cannot be overwritten")

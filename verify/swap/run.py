@@ -143,7 +143,16 @@ class _Swap:
         confirmed = undo is not None and cause is not None
         if confirmed:
             confirmed = self._repeat("B", undo) and self._repeat("A", cause)
+        self._say_if_only_the_token_moved(undo)
         return self._result(undo, cause, confirmed, repeatable, began, command)
+
+    def _say_if_only_the_token_moved(self, undo: list[str] | None) -> None:
+        last = [t for t in self.trials if t.into == "B" and t.crossed and t.taps == len(undo or [])]
+        if undo is not None and last and last[-1].moved < MOVED:
+            self.notes.append(
+                f"the token moves across, the logits go {last[-1].moved:.2f} of the way: many changes "
+                "tip such a choice, the cause is spread, and this set is one of several"
+            )
 
     def _baselines(self) -> bool:
         """Both sides without any exchange have to give their recorded logits."""
