@@ -75,7 +75,7 @@ class StepKeys:
 def step_keys(dump: Dump, rank: int = 0) -> dict[int, StepKeys]:
     """Key columns of every step, from the positions of the tokens that it was given.
 
-    A step that begins at position 0 begins with an empty cache.
+    A step in which a sequence goes back to a position that it had begins with an empty cache.
 
     Raises:
         ArgumentError: the dump lacks the tap ``tokens.in``.
@@ -90,7 +90,7 @@ def step_keys(dump: Dump, rank: int = 0) -> dict[int, StepKeys]:
         positions = np.where(
             np.array([name is None for name in rows.sequence], bool), PADDING, rows.position
         ).reshape(batch, tokens)
-        fresh = before is None or before.shape[0] != batch or bool((positions == 0).any())
+        fresh = before is None or before.shape[0] != batch or _goes_back(before, positions)
         held = np.empty((batch, 0), np.int64) if fresh or before is None else before
         before = np.concatenate([held, positions], axis=1).astype(np.int64)
         last = found.get(record.step - 1)
@@ -104,6 +104,12 @@ def step_keys(dump: Dump, rank: int = 0) -> dict[int, StepKeys]:
             hint="capture again with --taps default",
         )
     return found
+
+
+def _goes_back(before: NDArray[np.int64], positions: NDArray[np.int64]) -> bool:
+    """Whether any row has a real position again that is not behind all of its earlier ones."""
+    first = np.where(positions == PADDING, np.iinfo(np.int64).max, positions).min(axis=1)
+    return bool((first <= before.max(axis=1, initial=PADDING)).any())
 
 
 def _row_names(sequences: NDArray[Any], before: list[str]) -> list[str]:

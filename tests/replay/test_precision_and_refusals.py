@@ -72,3 +72,13 @@ def test_a_glob_that_matches_nothing_is_refused(tmp_path):
     first, second = pair(tmp_path, Side(), Side(), tokens=1)
     with pytest.raises(UsageError, match="no tap of both runs matches"):
         check_globs(first.dump, second.dump, ["*.attn.nothing"])
+
+
+def test_a_padded_batch_in_chunks_replays(tmp_path):
+    """The shorter prompt begins, at position 0, in a later step than the longer one."""
+    options = {"prompts": ("Hello there, how is it?", "Hi"), "prefill_chunk": 4}
+    found = replayed(
+        *pair(tmp_path, Side(options=options), Side("fp32", "eager", options), tokens=2)
+    )
+    assert found.faithful
+    assert {tap.status for tap in found.taps} <= {Status.INHERITED, Status.ROUNDING}
