@@ -44,7 +44,8 @@ def test_the_demo_finds_what_it_planted(tmp_path):
     ).groups()
     seed = re.search(r"verify demo --seed (\d+)", text)[1]
     assert f"planted DEFECT first at model.layers.{layer}.self_attn.attn.out" in text, seed
-    assert f"heads {first} to {last} (3 of 9)" in text, seed
+    # The last group of heads is told as "from 6 on".
+    assert re.search(rf"heads ({first} to {last}|from {first} on) \(3 of 9\)", text), seed
     assert "kv-e4m3 PRECISION first at model.layers.0.self_attn.attn.in.k" in text
     assert "Generated token 1 of" in text and '" answer" in A and " sky" in B' in text
     # Which operation of layer 0 differs first depends on the processor's matrix library.
