@@ -55,6 +55,7 @@ def test_agrees_with_the_formula_written_out(problem):
         "spread": w @ (v - o).abs(),
         "weighted_square": ((w * w) @ (v * v)).sqrt(),
     }
+    # The same FP64 sums in another order: some hundred roundings of 2^-53.
     for name, value in expected.items():
         assert torch.allclose(getattr(found, name)[0], value, rtol=1e-13, atol=0), name
     assert float(found.effective_keys[0]) == pytest.approx(float(1 / (w * w).sum()), rel=1e-13)
@@ -81,6 +82,7 @@ def test_rows_come_in_the_order_asked_for(problem):
     everything = attend(inputs)
     rows = [Row(1, 4, 3), Row(0, 0, 0), Row(1, 2, 1)]
     some = attend(inputs, rows)
+    # A row alone is summed in another order than in its block: a few roundings of 2^-53.
     for place, row in enumerate(rows):
         whole = everything.rows.index(row)
         assert torch.allclose(some.output[place], everything.output[whole], rtol=1e-14, atol=1e-16)
@@ -136,6 +138,7 @@ def test_a_sink_takes_mass_and_gives_no_value(problem):
 def test_memory_stays_bounded_by_the_block(problem):
     """A long cache with a small block gives what one block gives."""
     inputs = problem(tokens_q=2, tokens_kv=5000, heads=(2, 1), dim=8)
+    # Outputs of size one; merging 79 blocks adds as many roundings of 2^-53 at most, seldom a few.
     assert torch.allclose(
         attend(inputs, block=64).output, attend(inputs, block=8192).output, rtol=0, atol=1e-15
     )

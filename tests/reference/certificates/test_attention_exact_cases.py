@@ -51,6 +51,7 @@ def test_every_declared_kernel_is_exact(rule):
 def test_the_reference_agrees_with_the_cases():
     for case in exact_cases(SHAPE, RULES[1]):
         exact = attend(case.inputs).output.reshape(case.expected.shape)
+        # The cases are exact; FP64 sums and one division leave at most some hundred 2^-53.
         assert torch.allclose(exact, case.expected.double(), rtol=1e-13, atol=1e-13), case.name
 
 
