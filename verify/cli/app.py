@@ -33,6 +33,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("demo", "verify.cli.demo", "demo"),
     ("decode-table", "verify.cli.decode_table", "decode_table"),
     ("certify", "verify.cli.certify", "certify"),
+    ("endpoints", "verify.cli.endpoints", "endpoints"),
 )
 """Name of the command, module, function."""
 
