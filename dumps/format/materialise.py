@@ -141,7 +141,8 @@ class Materialiser:
             CorruptDumpError: they are not what was stored.
         """
         holder = self.dump.holder(record)
-        if "s" not in holder.axes.split():
+        whole = holder.n_rows * holder.row_length == math.prod(holder.shape)
+        if "s" not in holder.axes.split() or (whole and not holder.carried):
             words = from_row_matrix(self.dump.read_words(holder), holder.axes, record.shape)
             return words, np.ones(words.shape, bool)
         matrix, known = self._key_rows(holder)

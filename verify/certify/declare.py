@@ -129,8 +129,7 @@ def _told_by_ops(record: Record) -> str:
         where=record.tap,
         found=", ".join(record.ops) or "no operation: a copy of another record",
         allowed=", ".join(sorted(OPS)),
-        hint="an attention core is judged by `verify bisect`, or with its declared arithmetic by "
-        "verify.reference.certificates.certify"
+        hint="leave out --op: an attention core is judged on the queries, keys and values it read"
         if attends
         else "name it with --op",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from verify.certify.attention import certify_core, is_attention
 from verify.certify.declare import arithmetic_of, declare
 from verify.certify.inputs import equal_inputs, gather_inputs, read_values
 from verify.certify.names import RecordName, find_records, parse_name
@@ -104,6 +105,13 @@ def _certify_name(
     dump = open_dump(name.run)
     results = []
     for record in find_records(dump, name):
+        if is_attention(record) and options.op is None:
+            declared, certificate = certify_core(dump, record)
+            text = _name(name, record)
+            results.append(
+                RecordCertificate(record=text, declared=declared, certificate=certificate)
+            )
+            continue
         call = _call(dump, record, options, named)
         arithmetic = arithmetic_of(options.accumulate)
         store = None if call.op.name == "select" else call.store

@@ -1,0 +1,193 @@
+"""A recorded attention core against FP64 on what it read: queries, keys, values and mask."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.bounds import Bound
+from verify.dumps.format.materialise import Materialiser
+from verify.dumps.format.reader import Dump
+from verify.dumps.format.schema import Record
+from verify.errors import ArgumentError
+from verify.formats import decode, get_format
+from verify.reference.certificates.result import Certificate, Check, Outcome, conclude
+from verify.replay.attention import DEVIATIONS, Storage, judge_rows, storage
+
+Values = NDArray[np.float64]
+
+_OUTPUT = "attn.out"
+_READS = ("q", "k", "v", "mask")
+_UNKNOWN = ("bias", "softcap", "dropout", "mask_heads")
+_ELEMENTS = 1 << 24  # of [rows, keys, dim] held at a time
+
+
+def is_attention(record: Record) -> bool:
+    """Whether the record is the output of an attention core."""
+    return record.tap == _OUTPUT or record.tap.endswith(f".{_OUTPUT}")
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Worst shares so far, and where."""
+
+    bound: float = 0.0
+    deviations: float = 0.0
+    place: str = ""
+    error: float = 0.0
+    size: float = 0.0
+    rows: int = 0
+
+
+def certify_core(dump: Dump, record: Record) -> tuple[str, Certificate]:
+    """The declared roundings in words, and the certificate of one recorded attention output.
+
+    The bounds are those of :mod:`verify.replay.attention`.
+
+    Raises:
+        ArgumentError: an input was not recorded with its words, or the core does what the bounds
+            do not cover (bias, softcap, dropout, a mask of its own for each head).
+    """
+    q, k, v, allowed = _operands(dump, record)
+    fmt = get_format(record.dtype)
+    implementation = str(record.attributes.get("implementation", "fused"))
+    stored = storage(implementation, fmt)
+    out = Materialiser(dump, record.rank).tensor(record)[0]
+    output = decode(np.moveaxis(out, record.axes.split().index("t"), 1), record.dtype)
+    output = output.reshape(q.shape[0], q.shape[2], q.shape[1], v.shape[-1])
+    scale = record.attributes.get("scale")
+    scale = float(scale) if isinstance(scale, int | float) else float(q.shape[-1] ** -0.5)
+    tally = _Tally()
+    for batch, head in np.ndindex(q.shape[0], q.shape[1]):
+        shared = head // (q.shape[1] // k.shape[1])
+        keys = (k[batch, shared], v[batch, shared], allowed[batch])
+        _judge_head(
+            tally,
+            q[batch, head],
+            keys,
+            output[batch, :, head],
+            scale,
+            stored,
+            head,
+            fmt.min_subnormal,
+        )
+    return _declared(implementation, stored, scale), _conclude(tally)
+
+
+def _operands(dump: Dump, record: Record) -> tuple[Values, Values, Values, NDArray[np.bool_]]:
+    """q [b, h, t, d], k and v [b, kv_h, s, d], and which keys each row reads, [b, t, s]."""
+    if found := [name for name in _UNKNOWN if record.attributes.get(name)]:
+        raise ArgumentError(
+            "the bounds of an attention core do not cover what this one does",
+            where=record.tap,
+            found=", ".join(found),
+            hint="declare its arithmetic in Python: verify.reference.certificates.certify",
+        )
+    base = record.tap.removesuffix("out")
+    same_step = [r for r in dump.records(record.rank) if r.step == record.step]
+    reads = {
+        name: next((r for r in same_step if r.key == (f"{base}in.{name}", record.occurrence)), None)
+        for name in _READS
+    }
+    if missing := [name for name, found_record in reads.items() if found_record is None]:
+        raise ArgumentError(
+            "what the attention core read was not recorded",
+            where=f"{record.tap}, step {record.step}",
+            found=f"no {', '.join(f'{base}in.{name}' for name in missing)}",
+            hint="capture with the default taps at level full",
+        )
+    maker = Materialiser(dump, record.rank)
+    q, k, v, mask = (_heads_first(maker, reads[name]) for name in _READS)
+    return q, k, v, _allowed(mask, k.shape[2])
+
+
+def _heads_first(maker: Materialiser, record: Record | None) -> Any:
+    """The tensor as [b, h, t or s, d]; a mask as [b, t, 3]."""
+    assert record is not None
+    words, _ = maker.tensor(record)
+    axes = record.axes.split()
+    tokens = next(axis for axis in ("s", "t") if axis in axes)
+    order = [axes.index("b"), *(axes.index(x) for x in axes if x not in ("b", tokens))]
+    order.insert(len(order) - 1, axes.index(tokens))
+    return decode(words.transpose(order), record.dtype)
+
+
+def _allowed(mask: NDArray[np.int64], keys: int) -> NDArray[np.bool_]:
+    """Which keys a row reads, from first, last and count; rows of padding read none.
+
+    Key slots are positions here, so a cache that begins with padding is refused.
+    """
+    first, last, count = (mask[..., i] for i in range(3))
+    if ((count > 0) & (last - first + 1 != count)).any() or (last >= keys).any():
+        raise ArgumentError(
+            "the mask is not one run of key positions for each row",
+            where="attn.in.mask",
+            hint="certify a run without padding, or use `verify bisect --replay`",
+        )
+    slots = np.arange(keys)
+    inside = (slots >= first[..., None]) & (slots <= last[..., None])
+    return np.asarray(inside & (count[..., None] > 0))
+
+
+def _judge_head(
+    tally: _Tally,
+    q: Values,
+    keys: tuple[Values, Values, NDArray[np.bool_]],
+    output: Values,
+    scale: float,
+    stored: Storage,
+    head: int,
+    least: float,
+) -> None:
+    k, v, allowed = keys
+    rows = np.flatnonzero(allowed.any(axis=1))
+    step = max(1, _ELEMENTS // max(v.size, 1))
+    for start in range(0, len(rows), step):
+        some = rows[start : start + step]
+        found = judge_rows(q[some], k, v, allowed[some], scale, stored)
+        with np.errstate(invalid="ignore"):
+            error = np.abs(output[some] - found.exact)
+        error = np.where(np.isfinite(error), error, np.inf)
+        share = error / (found.bound + least)
+        if share.max() > tally.bound:
+            row, channel = np.unravel_index(int(share.argmax()), share.shape)
+            tally.bound = float(share.max())
+            tally.place = f"head {head}, row {int(some[row])} of the step, channel {int(channel)}"
+        tally.deviations = max(tally.deviations, float((error / (found.deviation + least)).max()))
+        tally.error += float(np.square(error).sum())
+        tally.size += float(np.square(found.exact).sum())
+        tally.rows += len(some)
+
+
+def _declared(implementation: str, stored: Storage, scale: float) -> str:
+    return (
+        f"attention {implementation!r}: scale {scale:.6g}, unit roundoffs {stored.score:.3g} of "
+        f"stored scores, {stored.weight:.3g} of weights, {stored.output:.3g} of the output"
+    )
+
+
+def _conclude(tally: _Tally) -> Certificate:
+    checks = (
+        Check(
+            name="rounding bound",
+            statistic=tally.bound,
+            limit=Bound(
+                1.0, "share of what the declared roundings allow (verify.replay.attention)"
+            ),
+            passed=tally.bound <= 1.0,
+            detail=tally.place,
+        ),
+        Check(
+            name="deviations",
+            statistic=tally.deviations,
+            limit=Bound(DEVIATIONS, "standard deviations of independent roundings"),
+            passed=tally.deviations <= DEVIATIONS or tally.rows == 0,
+            if_broken=Outcome.SUSPECT,
+        ),
+    )
+    relative = float(np.sqrt(tally.error / tally.size)) if tally.size else 0.0
+    numbers = {"rows": float(tally.rows), "relative_l2": relative, "budget_used": tally.bound}
+    return conclude("attention", "FP32 sums in any order", checks, numbers=numbers)
