@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+
 from verify.reference.certificates.layer_op import Inputs, Variant, without
 from verify.reference.layers.arithmetic import Arithmetic
 from verify.reference.layers.checks import Array, as_float64, check_number
@@ -19,6 +21,11 @@ from verify.reference.layers.norms import (
 
 # What configurations of published models hold; a wrong one is usually another of these.
 COMMON_EPS = (1e-5, 1e-6, 1e-8, 1e-12, 0.0)
+
+
+def _same_eps(a: float, b: float) -> bool:
+    """A configuration's 1e-5 may have passed through float32, which makes no other rule of it."""
+    return bool(np.float32(a) == np.float32(b))
 
 
 @dataclass(frozen=True)
@@ -78,7 +85,7 @@ class RmsNorm:
             "eps added outside the root", replace(self, eps_place="outside-root"), subtle=True
         )
         for eps in COMMON_EPS:
-            if eps != self.eps:
+            if not _same_eps(eps, self.eps):
                 yield Variant(f"eps {eps:g} for {self.eps:g}", replace(self, eps=eps), subtle=True)
         if inputs.get("weight") is None:
             return
@@ -129,7 +136,7 @@ class LayerNorm:
 
     def mistakes(self, inputs: Inputs) -> Iterator[Variant]:
         for eps in COMMON_EPS:
-            if eps != self.eps:
+            if not _same_eps(eps, self.eps):
                 yield Variant(f"eps {eps:g} for {self.eps:g}", replace(self, eps=eps), subtle=True)
         if as_float64(inputs["x"], "x").shape[-1] > 1:
             yield Variant("variance over n - 1", replace(self, divisor="n-1"), subtle=True)

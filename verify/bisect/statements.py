@@ -14,7 +14,7 @@ from verify.forensics.casts import Cast
 
 Numbers = dict[str, float | int | str]
 
-_SHRINKS = "capture both sides with --dtype fp32: rounding shrinks by far, a defect stays"
+_REPLAY = "add --replay: both models run again, and what each operation adds is held against FP64"
 _NO_NAN = (
     "rounding makes no NaN of finite numbers: something inside the operation left the range, "
     "divided zero by zero, or read what was never written"
@@ -126,11 +126,11 @@ def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
         return (
             f"{named}: {first.local.title or 'looked at, and open'}",
             [first.local.reason],
-            [_SHRINKS],
+            [_REPLAY],
         )
     why = "nothing has measured yet whether that is rounding: no replay or reference at hand"
     verb = "differs" if len(taps) == 1 else "differ"
-    return f"{named} {verb} on equal inputs", [why, *_closest(first)], [_SHRINKS]
+    return f"{named} {verb} on equal inputs", [why, *_closest(first)], [_REPLAY]
 
 
 def _closest(place: Judged) -> list[str]:
