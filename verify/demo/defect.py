@@ -47,7 +47,7 @@ def planted(defect: Defect) -> Iterator[None]:
     def faulty(module: Any, q: Any, k: Any, v: Any, mask: Any, **kwargs: Any) -> Any:
         out, weights = sound(module, q, k, v, mask, **kwargs)
         if module.layer_idx == defect.layer:
-            out = _without_newest_key(out, q, k, v, defect.kv_head, kwargs["scaling"])
+            out = without_newest_key(out, q, k, v, defect.kv_head, kwargs["scaling"])
         return out, weights
 
     registry[IMPLEMENTATION] = faulty
@@ -57,7 +57,7 @@ def planted(defect: Defect) -> Iterator[None]:
         del registry[IMPLEMENTATION]
 
 
-def _without_newest_key(out: Any, q: Any, k: Any, v: Any, kv_head: int, scale: float) -> Any:
+def without_newest_key(out: Any, q: Any, k: Any, v: Any, kv_head: int, scale: float) -> Any:
     """Recompute one head group with keys ``< position`` instead of ``<= position``.
 
     Args:
