@@ -116,19 +116,21 @@ def test_a_report_is_written_where_it_was_asked_for(run: Run, runs: Path, tmp_pa
     assert "report.html" in out.replace("\n", "")
 
 
-def test_comparing_needs_neither_torch_nor_matplotlib(runs: Path) -> None:
+@pytest.mark.parametrize(("command", "needed"), [("compare", []), ("bisect", ["scipy"])])
+def test_comparing_needs_neither_torch_nor_matplotlib(
+    runs: Path, command: str, needed: list[str]
+) -> None:
     script = f"""
 import sys
 from verify.cli.app import main
-for command in ("compare", "bisect"):
-    sys.argv = ["verify", command, {str(runs / "base")!r}, {str(runs / "other")!r}]
-    try:
-        main()
-    except SystemExit:
-        pass
+sys.argv = ["verify", {command!r}, {str(runs / "base")!r}, {str(runs / "other")!r}]
+try:
+    main()
+except SystemExit:
+    pass
 print([name for name in ("torch", "matplotlib", "scipy", "transformers") if name in sys.modules])
 """
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
-    assert done.stdout.splitlines()[-1] == "[]"
+    assert done.stdout.splitlines()[-1] == str(needed)

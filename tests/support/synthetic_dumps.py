@@ -70,6 +70,7 @@ class SyntheticRun:
         architecture: str = "Toy",
         tape: fmt.Tape | None = None,
         token_text: dict[str, str] | None = None,
+        sampling: dict[str, Any] | None = None,
         run_id: str = "",
         rank: int = 0,
         ranks: int = 1,
@@ -79,7 +80,10 @@ class SyntheticRun:
         manifest = fmt.Manifest(
             run_id=run_id or path.name,
             workload=fmt.Workload(
-                sequences=self.sequences, tape=tape, token_text=dict(token_text or {})
+                sequences=self.sequences,
+                tape=tape,
+                token_text=dict(token_text or {}),
+                sampling=sampling or {"kind": "greedy"},
             ),
             model=fmt.Model(
                 name="toy", architecture=architecture, config=config or {}, weights=weights or {}

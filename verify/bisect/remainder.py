@@ -1,13 +1,12 @@
-"""The findings about everything that is not the origin of a difference: weights, tokens, taps that
-nothing checked, rows that nothing was compared with."""
+"""The findings about everything that is not the origin of a difference: weights, taps that nothing
+checked, rows that nothing was compared with."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
 from verify.bisect.evidence import Evidence
-from verify.bisect.result import Finding, TokenPosition, Verdict
-from verify.bisect.tokens import TokenReport
+from verify.bisect.result import Finding, Verdict
 from verify.compare.result import Comparison, Unmatched
 from verify.dumps.format import Dump
 
@@ -46,37 +45,15 @@ def state_weights(a: Dump, b: Dump, first: list[Evidence], declared: str | None)
     ]
 
 
-def state_tokens(report: TokenReport) -> list[Finding]:
-    """Tokens that differ although their logits do not."""
-    if not report.equal_logits:
-        return []
-    first = report.equal_logits[0]
-    tie = "; the best two logits are equal, so the order of evaluation decides" * first.tie_a
-    return [
-        Finding(
-            verdict=Verdict.POST_LOGITS,
-            title="Tokens differ although the logits that chose them are equal in every bit",
-            reasons=[
-                f"{_name(first)}: {first.chosen_a} in A, {first.chosen_b} in B{tie}",
-                "what follows the logits differs: sampling, its seed, tie rules, penalties, filters",
-            ],
-            taps=["logits", "tokens.out"],
-            support=f"{len(report.equal_logits)} positions",
-            settle=["compare the sampling settings of the two engines, and their rule for ties"],
-        )
-    ]
-
-
-def _name(token: TokenPosition) -> str:
-    return f"generated token {token.index} of {token.sequence}"
-
-
-def state_unchecked(comparison: Comparison, judged: set[str], checked: int) -> list[Finding]:
+def state_unchecked(
+    comparison: Comparison, judged: set[str], checked: int, *, replayed: bool
+) -> list[Finding]:
     """Taps that differ and of which nobody knows what they add themselves.
 
     Args:
         judged: taps whose difference has a finding of its own.
         checked: taps that a checker answered for.
+        replayed: there were checkers, and none could tell about these taps.
     """
     differing = [tap.tap for tap in comparison.taps if tap.differing_rows]
     left = [tap for tap in dict.fromkeys(differing) if tap not in judged]
@@ -88,7 +65,8 @@ def state_unchecked(comparison: Comparison, judged: set[str], checked: int) -> l
             title=f"{len(left)} more taps differ and were not checked on their own",
             reasons=[
                 "they have differing inputs; a defect of their own would be hidden behind that",
-                "not checked: no replay or reference at hand",
+                "not checked: "
+                + ("the replay knows nothing of them" if replayed else "no replay was made"),
             ],
             taps=left[:_LISTED],
             numbers={"taps that differ": len(set(differing)), "checked": checked},

@@ -83,6 +83,33 @@ class TokenPosition(msgspec.Struct, kw_only=True):
     where the choices agree): what has to exceed A's margin for a flip."""
     same_context: bool
     """All tokens before were equal, so that the difference is numeric and not a follow-up."""
+    flip_chance: float | None = None
+    """Phi(-A's margin / sigma), sigma of :class:`Flips`: how often rounding of the size that was
+    measured on these two runs flips such a choice."""
+    closeness: str = ""
+    """``exact tie``; A's margin against sigma: ``near tie`` up to 3, ``unlikely`` up to 6,
+    ``beyond rounding`` above; empty where it was not measured."""
+
+
+class Flips(msgspec.Struct, kw_only=True):
+    """Observed against expected flips, over choices with the same text before them."""
+
+    positions: int
+    """Choices whose logits were compared."""
+    observed: int
+    """Of these, how many have another best candidate in B than in A."""
+    expected: float
+    """Sum of Phi(-A's margin / sigma)."""
+    sigma: float
+    """rms over all positions of how A's leading candidates moved against its first."""
+    p_more: float
+    """Poisson chance of at least the observed count if ``expected`` were right."""
+    ties: int
+    """Exact ties in A."""
+    sure: list[int]
+    """Flips at margins above 6 sigma, as numbers into ``tokens``: leads to a defect."""
+    left_out: int
+    """Choices without a margin that is a number."""
 
 
 class Origin(msgspec.Struct, kw_only=True):
@@ -157,4 +184,6 @@ class BisectResult(msgspec.Struct, kw_only=True):
     not_compared: list[str]
     exit_code: int
     command: list[str] = msgspec.field(default_factory=list)
+    flips: Flips | None = None
+    """None where no logits were compared."""
     schema: str = "verify-bisect/1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verify.bisect import remainder, statements
+from verify.bisect import remainder, statements, token_findings
 from verify.bisect.causal import is_causal
 from verify.bisect.confounders import declared_formats, find_confounders
 from verify.bisect.evidence import Evidence, examine
@@ -140,6 +140,7 @@ class _Bisect:
             not_compared=[*comparison.notes, *tokens.notes],
             exit_code=exit_code(findings, accept, fails_on_flip=fail_on_flip and flipped),
             command=command,
+            flips=tokens.flips,
         )
 
     def _find(self) -> _Begins:
@@ -181,12 +182,23 @@ class _Bisect:
             *remainder.state_weights(
                 self.a, self.b, by_weights, statements.declared_cast(casts, self.declared)[1]
             ),
-            *remainder.state_tokens(tokens),
+            *token_findings.state_after_logits(tokens),
             *remainder.state_formats(comparison, self.declared),
-            *remainder.state_unchecked(comparison, judged | set(TOKENS), len(others)),
+            *remainder.state_unchecked(
+                comparison, judged | set(TOKENS), len(others), replayed=bool(self.checkers)
+            ),
             *remainder.state_incomplete(comparison),
         ]
+        findings += token_findings.state_lead(tokens, _open_taps(findings))
+        if self.checkers:
+            statements.drop_replay_advice(findings)
         return sorted(findings, key=lambda f: -SEVERITY.index(f.verdict))
+
+
+def _open_taps(findings: list[Finding]) -> list[str]:
+    """Taps with a difference that is not explained, or that is a defect."""
+    explained = (Verdict.ROUNDING, Verdict.PRECISION, Verdict.NOT_COMPARABLE)
+    return [tap for f in findings if f.verdict not in explained for tap in f.taps]
 
 
 def _is_token(evidence: Evidence) -> bool:

@@ -15,6 +15,7 @@ from verify.forensics.casts import Cast
 Numbers = dict[str, float | int | str]
 
 _REPLAY = "add --replay: both models run again, and what each operation adds is held against FP64"
+_REFERENCE = "add --replay: it says which side is off, against FP64 on the recorded inputs"
 _NO_NAN = (
     "rounding makes no NaN of finite numbers: something inside the operation left the range, "
     "divided zero by zero, or read what was never written"
@@ -105,7 +106,7 @@ def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
         return (
             f"{named}: the difference is larger than rounding can make it",
             [first.local.reason, f"bound: {first.local.bound.why}"],
-            ["compare either side with a reference of the operation on the recorded inputs"],
+            [_REFERENCE],
         )
     if first.front is not None:
         return _front_words(first.front, named)
@@ -217,6 +218,12 @@ def state_open(place: Evidence) -> Finding:
         numbers={k: v for k, v in place.origin.measure.items() if v is not None},
         settle=["record more taps before it (--taps), with edges traced"],
     )
+
+
+def drop_replay_advice(findings: Iterable[Finding]) -> None:
+    """Take the advice to replay out of the findings of runs that were replayed."""
+    for finding in findings:
+        finding.settle = [step for step in finding.settle if step not in (_REPLAY, _REFERENCE)]
 
 
 def _list(names: list[str]) -> str:

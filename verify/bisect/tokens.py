@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from verify.bisect.logits import Ranking, rank
-from verify.bisect.result import TokenPosition, TopToken
+from verify.bisect.choice import Choice, Describer, kept_in_full
+from verify.bisect.flips import count_flips
+from verify.bisect.result import Flips, TokenPosition
 from verify.bisect.taps import LOGITS
-from verify.compare.elements import Pairing
 from verify.compare.index import RowIndex
 from verify.compare.pairs import read_entries
 from verify.compare.run import RowComparison
-from verify.dumps.format.tokens import TOKENS_OUT, TokenTrack
-from verify.formats import decode, get_format
+from verify.dumps.format.tokens import TOKENS_OUT
+from verify.formats import decode
 
 MAX_POSITIONS = 4096
 """Positions whose logits are read; flips beyond are still found."""
@@ -26,16 +24,25 @@ MAX_POSITIONS = 4096
 class TokenReport:
     """All compared choices, in the order of A's execution."""
 
-    positions: list[TokenPosition]
-    first_flips: list[TokenPosition]
+    positions: list[TokenPosition] = field(default_factory=list)
+    first_flips: list[TokenPosition] = field(default_factory=list)
     """The first differing choice of each sequence."""
-    equal_logits: list[TokenPosition]
-    """Differing choices from logits that are equal in every bit."""
-    notes: list[str]
+    after_logits: list[Choice] = field(default_factory=list)
+    """Differing choices that the logits do not explain: equal in every bit, tied between the two
+    choices in both runs, or not followed by a greedy run."""
+    equal_logits: list[TokenPosition] = field(default_factory=list)
+    """Of these, the ones from logits that are equal in every bit."""
+    flips: Flips | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def first(self) -> TokenPosition | None:
         return self.first_flips[0] if self.first_flips else None
+
+    @property
+    def sure_flips(self) -> list[TokenPosition]:
+        """Flips that rounding of the measured size does not make."""
+        return [self.positions[i] for i in self.flips.sure] if self.flips else []
 
 
 def compare_tokens(compared: RowComparison) -> TokenReport:
@@ -44,25 +51,31 @@ def compare_tokens(compared: RowComparison) -> TokenReport:
     Raises:
         CorruptDumpError: a tensor is not what was stored.
     """
-    tracks = compared.alignment.a.dump.tokens(), compared.alignment.b.dump.tokens()
     logits = _rows_of(compared, LOGITS)
     choices = _choices(compared)
-    report = TokenReport([], [], [], [])
+    describer = Describer(compared)
+    report = TokenReport()
+    shifts = []
     flipped: set[str] = set()
     for number, (sequence, position, ids) in enumerate(choices):
         differs = ids[0] != ids[1]
         if number >= MAX_POSITIONS and not (differs and sequence not in flipped):
             continue
         at = logits.get((sequence, position))
-        found = _Position(compared, tracks, sequence, position, ids).describe(at)
-        report.positions.append(found)
+        found = describer.describe(sequence, position, ids, at)
+        report.positions.append(found.position)
+        shifts.append(found.shift)
         if not differs:
             continue
-        if at is not None and not compared.measures.differing[at]:
-            report.equal_logits.append(found)
+        equal = at is not None and not compared.measures.differing[at]
+        if equal:
+            report.equal_logits.append(found.position)
+        if equal or found.against or found.tie_rule:
+            report.after_logits.append(found)
         if sequence not in flipped:
             flipped.add(sequence)
-            report.first_flips.append(found)
+            report.first_flips.append(found.position)
+    report.flips = count_flips(report.positions, shifts)
     if len(choices) > MAX_POSITIONS:
         report.notes.append(f"margins of the first {MAX_POSITIONS} of {len(choices)} choices")
     return report
@@ -85,98 +98,13 @@ def _choices(compared: RowComparison) -> list[tuple[str, int, tuple[int, int]]]:
     x = compared.alignment
     rows = _rows_of(compared, TOKENS_OUT)
     at = np.array(sorted(rows.values(), key=lambda row: x.rows_a[row]), np.int64)
-    if not at.size or not (_kept(x.a, x.rows_a[at]) and _kept(x.b, x.rows_b[at])):
+    if not at.size or not (kept_in_full(x.a, x.rows_a[at]) and kept_in_full(x.b, x.rows_b[at])):
         return []
     a, b = _ids(x.a, x.rows_a[at]), _ids(x.b, x.rows_b[at])
     names = {row: key for key, row in rows.items()}
     return [(*names[int(row)], (a[i], b[i])) for i, row in enumerate(at)]
 
 
-def _kept(index: RowIndex, entries: NDArray[np.int64]) -> bool:
-    numbers = np.unique(index.record[entries])
-    return all(index.dump.holder(index.records[n]).kept == "full" for n in numbers)
-
-
-def _ids(index: RowIndex, entries: NDArray[np.int64]) -> list[int]:
+def _ids(index: RowIndex, entries: np.ndarray) -> list[int]:
     dtype = index.records[int(index.record[entries[0]])].dtype
     return [int(token) for token in decode(read_entries(index, entries), dtype)[:, 0]]
-
-
-@dataclass(slots=True)
-class _Position:
-    compared: RowComparison
-    tracks: tuple[dict[str, TokenTrack], dict[str, TokenTrack]]
-    sequence: str
-    position: int
-    ids: tuple[int, int]
-
-    def describe(self, at: int | None) -> TokenPosition:
-        """``at``: row of the logits in the alignment; None where they were not compared."""
-        a, b, shift, pair = self._rankings(at)
-        track = self.tracks[0].get(self.sequence)
-        return TokenPosition(
-            sequence=self.sequence,
-            position=self.position,
-            index=self.position - (track.first_choice if track else -1),
-            a=self._candidates(a),
-            b=self._candidates(b),
-            chosen_a=self.ids[0],
-            chosen_b=self.ids[1],
-            margin_a=a.margin,
-            margin_b=b.margin,
-            margin_a_steps=a.margin_steps,
-            margin_b_steps=b.margin_steps,
-            tie_a=a.tie,
-            tie_b=b.tie,
-            logit_shift=shift,
-            pair_shift=pair,
-            same_context=True,
-        )
-
-    def _rankings(self, at: int | None) -> tuple[Ranking, Ranking, float, float]:
-        nothing = Ranking([], [], math.nan)
-        x = self.compared.alignment
-        if at is None:
-            return nothing, nothing, math.nan, math.nan
-        entry_a, entry_b = x.rows_a[at : at + 1], x.rows_b[at : at + 1]
-        if not (_kept(x.a, entry_a) and _kept(x.b, entry_b)):
-            return nothing, nothing, math.nan, math.nan
-        dtype_a = x.a.records[int(x.a.record[entry_a[0]])].dtype
-        dtype_b = x.b.records[int(x.b.record[entry_b[0]])].dtype
-        words_a, words_b = read_entries(x.a, entry_a), read_entries(x.b, entry_b)
-        values_a, values_b = Pairing.of(dtype_a, dtype_b).values(words_a, words_b)
-        a, b = rank(values_a[0], get_format(dtype_a)), rank(values_b[0], get_format(dtype_b))
-        return a, b, _shift(values_a[0], values_b[0]), self._pair_shift(values_a[0], values_b[0], a)
-
-    def _pair_shift(
-        self, a: NDArray[np.float64], b: NDArray[np.float64], ranking: Ranking
-    ) -> float:
-        """(b[x] - b[y]) - (a[x] - a[y]); y is A's runner-up where the choices agree."""
-        x, y = self.ids
-        if x == y:
-            others = [token for token in ranking.ids if token != x]
-            y = others[0] if others else x
-        if not (0 <= x < len(a) and 0 <= y < len(a)):
-            return math.nan
-        with np.errstate(invalid="ignore"):  # infinite logits have no shift
-            return float((b[x] - b[y]) - (a[x] - a[y]))
-
-    def _candidates(self, ranking: Ranking) -> list[TopToken]:
-        x = self.compared.alignment
-        texts = {
-            **x.b.dump.manifest.workload.token_text,
-            **x.a.dump.manifest.workload.token_text,
-        }
-        return [
-            TopToken(id=token, text=texts.get(str(token), ""), logit=logit)
-            for token, logit in zip(ranking.ids, ranking.logits, strict=True)
-        ]
-
-
-def _shift(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
-    """max |b - a|; infinite where one side alone is NaN or infinite."""
-    with np.errstate(invalid="ignore"):
-        size = np.abs(b - a)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    size = np.where(same, 0.0, np.where(np.isnan(size), math.inf, size))
-    return float(size.max(initial=0.0))

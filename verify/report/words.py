@@ -30,6 +30,13 @@ EXIT_MEANING: dict[int, str] = {
     3: "no difference was found, but the comparison is incomplete or impossible",
 }
 
+_CLOSENESS = {
+    "exact tie": "an exact tie",
+    "near tie": "a near tie (margin up to 3 sigma)",
+    "unlikely": "a margin of 3 to 6 sigma",
+    "beyond rounding": "a margin above 6 sigma",
+}
+
 WEIGHTS = ("declared", "likely", "possible", "unlikely")
 
 
@@ -103,6 +110,11 @@ def token_reasons(token: TokenPosition) -> list[str]:
         f"A's choice moved by {measure(token.pair_shift)} against {rival}; A's margin is {margin}.",
         f"The largest shift of any logit is {measure(token.logit_shift)}.",
     ]
+    if token.closeness and token.flip_chance is not None:
+        said.append(
+            f"That is {_CLOSENESS[token.closeness]}: rounding of this size flips it with a chance of "
+            f"{measure(token.flip_chance)}."
+        )
     ties = [side for side, tie in (("A", token.tie_a), ("B", token.tie_b)) if tie]
     if ties:
         said.append(
@@ -115,6 +127,31 @@ def token_reasons(token: TokenPosition) -> list[str]:
         else "Tokens before it differ, so this may only be a consequence of them."
     )
     return said
+
+
+def flip_lines(result: BisectResult) -> list[str]:
+    """Expected against observed flips, and how near the choices were; empty without logits that
+    moved."""
+    flips = result.flips
+    if flips is None or not flips.sigma:
+        return []
+    counted = (
+        f"{plural(flips.observed, 'flip')} in {plural(flips.positions, 'choice')}; "
+        f"{measure(flips.expected)} expected from how far the logits moved "
+        f"(sigma {measure(flips.sigma)}; chance of as many or more {measure(flips.p_more)})."
+    )
+    kinds = filter(None, (_kind_line(result, kind) for kind in _CLOSENESS))
+    left = f"{plural(flips.left_out, 'choice')} left out: no logits to compare."
+    return [counted, *kinds, *([left] if flips.left_out else [])]
+
+
+def _kind_line(result: BisectResult, kind: str) -> str:
+    """How many choices were as near as that; wide margins only where one of them flipped."""
+    of_kind = [token for token in result.tokens if token.closeness == kind]
+    flipped = sum(token.chosen_a != token.chosen_b for token in of_kind)
+    if not flipped and (not of_kind or kind not in ("exact tie", "near tie")):
+        return ""
+    return f"{plural(len(of_kind), 'choice')} with {_CLOSENESS[kind]}, of which {flipped} flipped."
 
 
 def origin_status(origin: Origin) -> str:

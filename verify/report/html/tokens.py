@@ -7,7 +7,7 @@ from verify.report.html.markup import Child, Markup, tag
 from verify.report.html.tables import Column, bullets, code, folded, section, table
 from verify.report.names import quoted
 from verify.report.numbers import measure, plural
-from verify.report.words import token_headline, token_reasons, token_text
+from verify.report.words import flip_lines, token_headline, token_reasons, token_text
 
 ROWS = 2000
 """Tokens in the full table; report.json has any beyond."""
@@ -47,6 +47,7 @@ def tokens_section(result: BisectResult, figures: Child) -> Markup:
         "First differing token",
         tag("p", token_headline(result)),
         [] if token is None else _first(token),
+        bullets(lines) if (lines := flip_lines(result)) else None,
         figures,
         _all(result.tokens) if result.tokens else None,
     )
@@ -120,6 +121,8 @@ def _note(token: TokenPosition, several: bool) -> str:
     ties = [f"tie in {side}" for side, tie in (("A", token.tie_a), ("B", token.tie_b)) if tie]
     notes = ["differs"] if token.chosen_a != token.chosen_b else []
     notes += ties
+    if token.closeness and not ties:
+        notes.append(token.closeness)
     if not token.same_context:
         notes.append("context differs")
     if several:

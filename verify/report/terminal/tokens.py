@@ -7,7 +7,7 @@ from rich.console import Console
 from verify.bisect.result import BisectResult, TokenPosition, TopToken
 from verify.report.numbers import count, measure, plural
 from verify.report.terminal.blocks import Justify, heading, line, table
-from verify.report.words import token_headline, token_reasons, token_text
+from verify.report.words import flip_lines, token_headline, token_reasons, token_text
 
 _COLUMNS: tuple[tuple[str, Justify], ...] = (
     ("run", "left"),
@@ -34,8 +34,10 @@ def render_tokens(result: BisectResult, console: Console) -> None:
     if differing:
         total = plural(len(result.tokens), "compared choice")
         line(console, f"{count(differing)} of {total} differ in all.", "", 1)
+    for text in flip_lines(result):
+        line(console, text, "", 1)
     ties = sum(each.tie_a or each.tie_b for each in result.tokens)
-    if ties:
+    if ties and result.flips is None:
         line(console, f"Exact ties: {plural(ties, 'position')}.", "", 1)
 
 
