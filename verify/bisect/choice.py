@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verify.bisect.flips import measure_shift
-from verify.bisect.logits import Ranking, rank
+from verify.bisect.logits import Logits, Ranking, rank
 from verify.bisect.result import TokenPosition, TopToken
 from verify.compare.index import RowIndex
 from verify.compare.pairs import read_entries
 from verify.compare.run import RowComparison
 from verify.dumps.format.tokens import TokenTrack
-from verify.formats import Format, decode, get_format
+from verify.formats import decode, get_format
 
 if TYPE_CHECKING:
     from verify.reference.tokens import TokenShift
@@ -24,26 +24,6 @@ if TYPE_CHECKING:
 Values = NDArray[np.float64]
 
 GREEDY = "greedy"
-
-
-@dataclass(frozen=True, slots=True)
-class Logits:
-    """Logits of one position in one run, [vocabulary]."""
-
-    values: Values
-    fmt: Format
-
-    @property
-    def best(self) -> set[int]:
-        """All candidates with the largest logit; empty where every logit is NaN."""
-        top = np.fmax.reduce(self.values, initial=-np.inf)
-        return set(np.flatnonzero(self.values == top).tolist())
-
-    def below_best(self, token: int) -> float:
-        """How far a candidate is below the best."""
-        known = 0 <= token < len(self.values)
-        with np.errstate(invalid="ignore"):
-            return float(np.fmax.reduce(self.values) - self.values[token]) if known else math.nan
 
 
 @dataclass(slots=True)
@@ -93,12 +73,12 @@ class Describer:
             tie_a=a.tie,
             tie_b=b.tie,
             logit_shift=_shift(sides[0].values, sides[1].values) if sides else math.nan,
-            pair_shift=_pair_shift(*(s.values for s in sides), ids, a) if sides else math.nan,
+            pair_shift=_pair_shift(sides[0].values, sides[1].values, ids, a) if sides else math.nan,
             same_context=True,
         )
         if sides is None:
             return Choice(found, None, [], False)
-        shift = measure_shift(*(s.values for s in sides), *(s.fmt for s in sides))
+        shift = measure_shift(*sides)
         if ids[0] == ids[1]:
             return Choice(found, shift, [], False)
         tied = all(set(ids) <= logits.best for logits in sides)

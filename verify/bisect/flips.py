@@ -7,13 +7,15 @@ choice with margin g with probability Phi(-g / sigma).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from verify.bisect.logits import Logits
 from verify.bisect.result import Flips, TokenPosition
-from verify.formats import Format
 
 if TYPE_CHECKING:
     from verify.reference.tokens import TokenShift
@@ -26,20 +28,18 @@ NEAR_SIGMAS = 3.0
 TIE, NEAR, RARE, BEYOND = "exact tie", "near tie", "unlikely", "beyond rounding"
 
 
-def measure_shift(a: Values, b: Values, fmt_a: Format, fmt_b: Format) -> TokenShift | None:
-    """How the leading candidates of one position moved; None where a margin is not a number.
-
-    Args:
-        a, b: logits of the position, [vocabulary], in the two runs.
-    """
+def measure_shift(a: Logits, b: Logits) -> TokenShift | None:
+    """How the leading candidates of one position moved; None where a margin is not a number."""
     from verify.reference.tokens import compare_logits
 
-    leaders = [np.partition(row, -2)[-2:] if len(row) > 1 else row for row in (a, b)]
-    if a.shape != b.shape or any(len(top) < 2 or not np.isfinite(top).all() for top in leaders):
+    if a.values.shape != b.values.shape or not (_has_margin(a.values) and _has_margin(b.values)):
         return None
-    if np.isnan(a).any() or np.isnan(b).any():
-        return None
-    return compare_logits(a[None], b[None], fmt_a.name, fmt_b.name)
+    return compare_logits(a.values[None], b.values[None], a.fmt.name, b.fmt.name)
+
+
+def _has_margin(logits: Values) -> bool:
+    """Two finite leaders, and no NaN (which sorts last, among the leaders)."""
+    return len(logits) > 1 and bool(np.isfinite(np.partition(logits, -2)[-2:]).all())
 
 
 def count_flips(positions: list[TokenPosition], shifts: list[TokenShift | None]) -> Flips | None:
@@ -75,16 +75,12 @@ def _join(shifts: list[TokenShift]) -> TokenShift:
     """Positions that were measured one by one, as one table."""
     from verify.reference.tokens import TokenShift, TopTwo
 
-    def join(of: list[TokenShift] | list[TopTwo], name: str) -> NDArray[np.generic]:
-        return np.concatenate([getattr(each, name) for each in of])
+    def join(of: Sequence[TokenShift | TopTwo], kind: Any) -> dict[str, Any]:
+        names = [each.name for each in fields(kind) if each.name not in ("a", "b")]
+        return {name: np.concatenate([getattr(each, name) for each in of]) for name in names}
 
-    leaders = ("first", "second", "margin", "margin_ulps", "tie")
-    sides = [
-        TopTwo(*(join([getattr(shift, side) for shift in shifts], name) for name in leaders))
-        for side in ("a", "b")
-    ]
-    rest = ("pair_shift", "shift", "spread", "sigma", "kl", "tv")
-    return TokenShift(*sides, *(join(shifts, name) for name in rest))
+    a, b = (TopTwo(**join([getattr(s, side) for s in shifts], TopTwo)) for side in ("a", "b"))
+    return TokenShift(a=a, b=b, **join(shifts, TokenShift))
 
 
 def _closeness(position: TokenPosition, sigma: float, sure: float) -> str:

@@ -15,6 +15,26 @@ TOP = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Logits:
+    """Logits of one position in one run, [vocabulary]."""
+
+    values: NDArray[np.float64]
+    fmt: Format
+
+    @property
+    def best(self) -> set[int]:
+        """All candidates with the largest logit; empty where every logit is NaN."""
+        top = np.fmax.reduce(self.values, initial=-np.inf)
+        return set(np.flatnonzero(self.values == top).tolist())
+
+    def below_best(self, token: int) -> float:
+        """How far a candidate is below the best."""
+        known = 0 <= token < len(self.values)
+        with np.errstate(invalid="ignore"):
+            return float(np.fmax.reduce(self.values) - self.values[token]) if known else math.nan
+
+
+@dataclass(frozen=True, slots=True)
 class Ranking:
     """Candidates of one row, the best first; equal logits in the order of their ids."""
 
