@@ -31,7 +31,7 @@ Result = TypeVar("Result", BisectResult, Comparison)
 def to_json(result: msgspec.Struct) -> bytes:
     """The whole result as indented UTF-8 JSON with a final line break."""
     plain = msgspec.to_builtins(result, order="deterministic", enc_hook=_to_plain)
-    encoded = msgspec.json.encode(_finite(plain))
+    encoded = msgspec.json.encode(finite(plain))
     return _NUMBERS.sub(_on_one_line, msgspec.json.format(encoded, indent=1)) + b"\n"
 
 
@@ -56,7 +56,7 @@ def schema() -> dict[str, Any]:
         "$id": SCHEMA_ID,
         "title": "Result of verify bisect or verify compare",
         "anyOf": list(references),
-        "$defs": _admit_non_finite(components),
+        "$defs": _admit_nonfinite(components),
     }
 
 
@@ -64,7 +64,8 @@ def _on_one_line(array: re.Match[bytes]) -> bytes:
     return b"[" + b", ".join(array.group()[1:-1].replace(b" ", b"").strip().split(b",\n")) + b"]"
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value as JSON has it: no NaN or infinities, and no integer beyond 64 bits."""
     if isinstance(value, float):
         if math.isfinite(value):
             return value
@@ -72,9 +73,9 @@ def _finite(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         return value if value in _INTEGERS else str(value)
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value
 
 
@@ -86,11 +87,11 @@ def _to_plain(value: Any) -> Any:
     return str(value)
 
 
-def _admit_non_finite(node: Any) -> Any:
+def _admit_nonfinite(node: Any) -> Any:
     if isinstance(node, list):
-        return [_admit_non_finite(item) for item in node]
+        return [_admit_nonfinite(item) for item in node]
     if not isinstance(node, dict):
         return node
     if node.get("type") == "number":
         return {"anyOf": [node, {"enum": list(NON_FINITE)}]}
-    return {key: _admit_non_finite(item) for key, item in node.items()}
+    return {key: _admit_nonfinite(item) for key, item in node.items()}
