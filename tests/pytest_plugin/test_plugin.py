@@ -21,12 +21,13 @@ from verify.bounds import Bound
 def run(pytester, monkeypatch):
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
-    def go(body, *options):
+    def go(body, *options, fresh=False):
         pytester.makepyfile(HEAD + body)
         # The plugin is named, not found, so that the test does not depend on how it is installed.
-        return pytester.runpytest_inprocess(
-            "-p", "verify.pytest_plugin.plugin", "-p", "no:cacheprovider", *options
-        )
+        options = ("-p", "verify.pytest_plugin.plugin", "-p", "no:cacheprovider", *options)
+        if fresh:  # what is first imported in an inner run is thrown away after it
+            return pytester.runpytest_subprocess(*options)
+        return pytester.runpytest_inprocess(*options)
 
     return go
 
@@ -121,7 +122,7 @@ def test_other(verify_capture, verify_runs):
 
 
 def test_two_recorded_runs_are_bisected(run, pytester):
-    result = run(RUNS, "--verify-evidence", "kept", "--verify-ledger", "book")
+    result = run(RUNS, "--verify-evidence", "kept", "--verify-ledger", "book", fresh=True)
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*verify_runs: *"])
     assert list(pytester.path.glob("kept/*test_other/report-*/report.html"))
