@@ -275,7 +275,7 @@ def manifest_only(path, sequences=None, **options):
         ),
         pytest.param(
             {"sequences": {"x": [0, 1, 2]}},
-            {"sequences": {"y": [1, 2]}},
+            {"sequences": {"y": [1, 3]}},
             "prompt token 0 of the first sequence is 0 in A and 1 in B",
             id="no common sequence",
         ),

@@ -6,7 +6,9 @@ from collections import defaultdict
 
 import numpy as np
 
+from verify.bisect.fed import check_fed
 from verify.bisect.result import Finding, Verdict
+from verify.bisect.shifts import shift_between
 from verify.bisect.taps import layer_of, without_layer
 from verify.compare.index import RowIndex
 from verify.compare.run import RowComparison
@@ -35,7 +37,16 @@ def check_workloads(a: Dump, b: Dump) -> list[Finding]:
 
 def check_capture(compared: RowComparison) -> list[Finding]:
     """What only the rows show: nothing in common, or a capture that recorded one tensor for all."""
-    found = []
+    found = [
+        Finding(
+            verdict=Verdict.NOT_COMPARABLE,
+            title=fault.title,
+            reasons=[fault.reason],
+            taps=[fault.tap],
+            settle=[fault.settle],
+        )
+        for fault in check_fed(compared)
+    ]
     if not compared.comparison.rows:
         found.append(_nothing_compared(compared))
     for side, index in (("A", compared.alignment.a), ("B", compared.alignment.b)):
@@ -47,6 +58,9 @@ def check_capture(compared: RowComparison) -> list[Finding]:
 def _check_sequences(a: Dump, b: Dump) -> list[tuple[str, list[str]]]:
     x, y = (_by_id(dump) for dump in (a, b))
     if x and y and not x.keys() & y.keys():
+        first = [next(iter(s.values())).prompt for s in (x, y)]
+        if shift_between(*first):
+            return [("The prompts are shifted by a few tokens", _first_ids(x, y))]
         found = f"A ran {', '.join(list(x)[:3])}; B ran {', '.join(list(y)[:3])}"
         return [("The runs have no sequence in common", [found, *_first_ids(x, y)])]
     reasons = [
@@ -70,6 +84,14 @@ def _first_ids(x: dict[str, Sequence], y: dict[str, Sequence]) -> list[str]:
 def _prompts_differ(name: str, a: list[int], b: list[int]) -> str | None:
     if a == b:
         return None
+    if shift := shift_between(a, b):
+        longer, shorter = ("B", "A") if shift > 0 else ("A", "B")
+        ids = ", ".join(map(str, (b if shift > 0 else a)[: abs(shift)][:4]))
+        by = "one token" if abs(shift) == 1 else f"{abs(shift)} tokens"
+        return (
+            f"the prompt of {name} is shifted by {by}: {longer} begins with {ids}, which {shorter} "
+            f"lacks; the rest is the same"
+        )
     for place, (token_a, token_b) in enumerate(zip(a, b, strict=False)):
         if token_a != token_b:
             return f"prompt token {place} of {name} is {token_a} in A and {token_b} in B"
