@@ -8,6 +8,6 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "endpoints_bridge.py"
 
 
 def test_bridge_example_is_equal_to_the_bit():
-    checks = compare_endpoints(load_spec(str(EXAMPLE)))
-    assert len(checks) == 15  # of each scale: two runs, two relations, one pair
-    assert not [check for check in checks if check.failure]
+    result = compare_endpoints(load_spec(str(EXAMPLE)))
+    assert len(result.checks) == 15  # of each scale: two runs, two relations, one pair
+    assert result.exit_code == 0

@@ -6,15 +6,16 @@ import pytest
 import torch
 
 from verify.endpoints import compare_endpoints, load_spec
+from verify.endpoints.result import PairCheck, ReferenceCheck, RunCheck, State
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "endpoints_prefill.py"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="states the CPU route")
 def test_prefill_example_on_the_cpu():
-    checks = compare_endpoints(load_spec(str(EXAMPLE)))
-    assert not [c for c in checks if c.check != "pair" and c.failure]
-    runs = [c for c in checks if c.endpoint == "prefill" and c.check == "run"]
-    assert [c.figures["routes"] for c in runs] == [["cpu_replay_oracle"]] * 2
-    errors = [c.figures["error_over_floor"] for c in checks if c.check == "reference"]
+    checks = compare_endpoints(load_spec(str(EXAMPLE))).checks
+    assert not [c for c in checks if not isinstance(c, PairCheck) and c.state is not State.PASSED]
+    runs = [c for c in checks if isinstance(c, RunCheck) and c.endpoint == "prefill"]
+    assert [c.routes[0]["route"] for c in runs] == ["cpu_replay_oracle"] * 2
+    errors = [c.tensors[0].over_floor for c in checks if isinstance(c, ReferenceCheck)]
     assert max(errors) < 2.0  # sqrt(2) by theory for rounded probabilities; few heads scatter

@@ -16,8 +16,11 @@ import msgspec
 
 from verify.bisect.result import BisectResult
 from verify.compare.result import Comparison
+from verify.endpoints.result import SCHEMA as ENDPOINTS_MARK
+from verify.endpoints.result import EndpointComparison
 
 SCHEMA_ID = "verify-report/1"
+ENDPOINTS_SCHEMA_ID = ENDPOINTS_MARK
 NON_FINITE = ("NaN", "Infinity", "-Infinity")
 _INTEGERS = range(-(2**63), 2**64)
 
@@ -25,7 +28,7 @@ _INTEGERS = range(-(2**63), 2**64)
 _NUMBER = rb"(?:-?[0-9][-+.0-9eE]*|null|\"NaN\"|\"-?Infinity\")"
 _NUMBERS = re.compile(rb"\[\n *" + _NUMBER + rb"(?:,\n *" + _NUMBER + rb")*\n *\]")
 
-Result = TypeVar("Result", BisectResult, Comparison)
+Result = TypeVar("Result", BisectResult, Comparison, EndpointComparison)
 
 
 def to_json(result: msgspec.Struct) -> bytes:
@@ -36,7 +39,7 @@ def to_json(result: msgspec.Struct) -> bytes:
 
 
 def from_json(data: bytes, kind: type[Result]) -> Result:
-    """The result that ``to_json`` wrote; ``kind`` is BisectResult or Comparison.
+    """The result that ``to_json`` wrote; ``kind`` is its type.
 
     Raises:
         msgspec.ValidationError: the bytes hold something else.
@@ -47,14 +50,22 @@ def from_json(data: bytes, kind: type[Result]) -> Result:
 
 
 def schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of everything that ``to_json`` writes."""
-    references, components = msgspec.json.schema_components(
-        (BisectResult, Comparison), ref_template="#/$defs/{name}"
-    )
+    """JSON Schema (2020-12) of what ``to_json`` writes for a bisect or a comparison."""
+    title = "Result of verify bisect or verify compare"
+    return _schema((BisectResult, Comparison), SCHEMA_ID, title)
+
+
+def endpoints_schema() -> dict[str, Any]:
+    """JSON Schema (2020-12) of endpoints.json."""
+    return _schema((EndpointComparison,), ENDPOINTS_SCHEMA_ID, "Result of verify endpoints")
+
+
+def _schema(kinds: tuple[type, ...], identity: str, title: str) -> dict[str, Any]:
+    references, components = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": SCHEMA_ID,
-        "title": "Result of verify bisect or verify compare",
+        "$id": identity,
+        "title": title,
         "anyOf": list(references),
         "$defs": _admit_nonfinite(components),
     }

@@ -12,13 +12,14 @@ from verify.errors import StorageError, UsageError
 
 _FIGURE = re.compile(
     r"(token-margins|growth-depth|growth-positions|heatmap(-\d+)?|ulp-distribution"
-    r"|relative-distribution|distribution-by-tap)\.(png|svg|pdf)"
+    r"|relative-distribution|distribution-by-tap|endpoint-[a-z]+)\.(png|svg|pdf)"
 )
-_MARK = "verify-bisect/"
+_MARKS = {"report.json": "verify-bisect/", "endpoints.json": "verify-endpoints/"}
+"""File that marks a directory as ours -> what its schema begins with."""
 
 
 class _Head(msgspec.Struct):
-    """The one field of report.json that says whose it is."""
+    """The one field of a result that says whose it is."""
 
     schema: str
 
@@ -91,8 +92,12 @@ def is_figure(path: Path) -> bool:
 
 
 def _holds_report(target: Path) -> bool:
+    return any(_is_result(target / name, mark) for name, mark in _MARKS.items())
+
+
+def _is_result(path: Path, mark: str) -> bool:
     try:
-        head = msgspec.json.decode((target / "report.json").read_bytes(), type=_Head)
+        head = msgspec.json.decode(path.read_bytes(), type=_Head)
     except (OSError, msgspec.MsgspecError):
         return False
-    return head.schema.startswith(_MARK)
+    return head.schema.startswith(mark)

@@ -1,4 +1,5 @@
-"""Write the published JSON schema: ``python -m verify.report.write_schema docs/report.schema.json``."""
+"""Write a published JSON schema: ``python -m verify.report.write_schema docs/report.schema.json``, or
+``docs/endpoints.schema.json``: the name of the file says which."""
 
 from __future__ import annotations
 
@@ -6,12 +7,14 @@ import json
 import sys
 from pathlib import Path
 
-from verify.report.json import schema
+from verify.report.json import endpoints_schema, schema
 
 
-def schema_text() -> str:
-    return json.dumps(schema(), indent=1, sort_keys=False) + "\n"
+def schema_text(name: str = "report.schema.json") -> str:
+    found = endpoints_schema() if name.startswith("endpoints") else schema()
+    return json.dumps(found, indent=1, sort_keys=False) + "\n"
 
 
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(schema_text(), "utf-8")
+    target = Path(sys.argv[1])
+    target.write_text(schema_text(target.name), "utf-8")

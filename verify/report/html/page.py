@@ -76,7 +76,8 @@ def render_page(result: BisectResult, figures: Sequence[PageFigure]) -> str:
     ]
     body = join(sections)
     links = [(name, title) for name, title in _LINKS if f'<section id="{name}"' in body]
-    return _document(result, Markup(page_header(result, links) + tag("main", body, id="main")))
+    title = f"{result.verdict}: {result.comparison.a} against {result.comparison.b}"
+    return document(title, Markup(page_header(result, links) + tag("main", body, id="main")))
 
 
 def _shown(by_name: dict[str, PageFigure], *names: str) -> list[Markup]:
@@ -113,7 +114,8 @@ def _distributions(by_name: dict[str, PageFigure]) -> Markup | None:
     return section("distributions", "Distributions", shown) if shown else None
 
 
-def _document(result: BisectResult, body: Markup) -> str:
+def document(title: str, body: Markup) -> str:
+    """A page with the look and the security policy of every report."""
     style, script = _asset("page.css"), _asset("page.js")
     # No request can leave the page, and no script but ours can run, whatever a dump contains.
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
@@ -121,7 +123,6 @@ def _document(result: BisectResult, body: Markup) -> str:
         "default-src 'none'; img-src data:; style-src 'unsafe-inline'; "
         f"script-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     )
-    title = f"{result.verdict}: {result.comparison.a} against {result.comparison.b}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

@@ -52,15 +52,34 @@ def _draw(
     unit: str,
     base: int,
 ) -> Plot | None:
-    pairs = [(tap, shares_of(tap)) for tap in choose_taps(result)]
+    pairs = [(tap.tap, shares_of(tap)) for tap in choose_taps(result)]
     curves = [(tap, found) for tap, found in pairs if found is not None and any(found.shares)]
+    short = shorten((tap for tap, _ in curves), NAME_WIDTH)
+    labelled = [(short[tap], found) for tap, found in curves]
+    return draw_curves(labelled, name=name, title=title, unit=unit, base=base)
+
+
+def draw_curves(
+    curves: list[tuple[str, Shares]],
+    *,
+    name: str,
+    title: str,
+    unit: str,
+    base: int,
+    of: str = "tap",
+) -> Plot | None:
+    """Histogram and ECDF of labelled shares; None where there is none.
+
+    Args:
+        unit: of the horizontal axis, whose logarithm has base ``base``.
+        of: what one curve is, for the words of the figure.
+    """
     if not curves:
         return None
     figure, (left, right) = new_figure(3.5 + 0.17 * len(curves), columns=2)
-    short = shorten((tap.tap for tap, _ in curves), NAME_WIDTH)
     low, high = _span([found for _, found in curves])
-    for index, (tap, found) in enumerate(curves):
-        label = f"{escape_math(short[tap.tap])} ({share(found.equal, 1.0)} equal{_outside(found)})"
+    for index, (what, found) in enumerate(curves):
+        label = f"{escape_math(what)} ({share(found.equal, 1.0)} equal{_outside(found)})"
         _histogram(left, found, index, label)
         _ecdf(right, found, index, low, high)
     for axes in (left, right):
@@ -76,7 +95,7 @@ def _draw(
     right.set_ylabel("share of elements below")
     right.set_ylim(-0.02, 1.02)
     figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=1)
-    return Plot(name, f"{title} per tap", _alt(title, curves, short), figure)
+    return Plot(name, f"{title} per {of}", _alt(title, curves, of), figure)
 
 
 def _span(curves: list[Shares]) -> tuple[float, float]:
@@ -107,8 +126,8 @@ def _outside(found: Shares) -> str:
     return f", {share(found.outside, 1.0)} without a distance" if found.outside else ""
 
 
-def _alt(title: str, curves: list[tuple[TapComparison, Shares]], short: dict[str, str]) -> str:
-    said = [f"{short[tap.tap]}: {share(found.equal, 1.0)} equal" for tap, found in curves]
-    return f"Histogram and cumulative distribution. {title} of {len(curves)} taps. " + "; ".join(
+def _alt(title: str, curves: list[tuple[str, Shares]], of: str) -> str:
+    said = [f"{what}: {share(found.equal, 1.0)} equal" for what, found in curves]
+    return f"Histogram and cumulative distribution. {title} of {len(curves)} {of}s. " + "; ".join(
         said
     )

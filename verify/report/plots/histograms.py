@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from verify.compare.result import TapComparison
+from verify.compare.result import TapComparison, UlpHistogram
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,11 @@ def ulp_shares(tap: TapComparison) -> Shares | None:
     The result's own bins are finer above 16 ULP than below; octaves have one width on a log axis,
     so the bars of a figure compare.
     """
-    histogram = tap.ulps
-    if histogram is None:
-        return None
+    return None if tap.ulps is None else octave_shares(tap.ulps)
+
+
+def octave_shares(histogram: UlpHistogram) -> Shares | None:
+    """An ULP histogram by octave; None where it counts nothing."""
     total = sum(histogram.counts) + histogram.incomparable
     if not total:
         return None
