@@ -24,6 +24,9 @@ WIDTH = HEADS * HEAD_DIM
 Fault = Callable[[np.ndarray, Sequence[tuple[str, int]]], np.ndarray]
 """(rows [n, width], their (sequence, position)) -> rows."""
 
+Misrecorded = Callable[[np.ndarray, dict[str, np.ndarray]], np.ndarray]
+"""(true rows, true rows of the taps before it in the step) -> recorded rows."""
+
 
 @dataclass
 class Toy:
@@ -36,6 +39,8 @@ class Toy:
     dtype: str = "float32"
     kv_cast: str | None = None
     faults: dict[str, Fault] = field(default_factory=dict)
+    misrecorded: dict[str, Misrecorded] = field(default_factory=dict)
+    """What the dump holds in place of a tap's true rows, which the run goes on with."""
     forced: dict[str, list[int]] | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     weights_seed: int = 0
@@ -73,6 +78,7 @@ class _Runner:
         }
         self.embed = draw.standard_normal((VOCAB, WIDTH)).astype(np.float32)
         self.head = draw.standard_normal((WIDTH, VOCAB)).astype(np.float32)
+        self.seen: dict[str, np.ndarray] = {}
         self.keys: dict[tuple[int, str], dict[str, np.ndarray]] = {}
         self.reads: dict[str, int] = {}
         """Last record of each key tap: the cache that the next one is made from."""
@@ -101,6 +107,7 @@ class _Runner:
     def _step(
         self, rows: list[tuple[str, int]], ids: dict[str, list[int]], choose: bool
     ) -> dict[str, int]:
+        self.seen.clear()
         with self.run_.step():
             tokens = [[ids[n][p]] for n, p in rows]
             at = self.run_.add("tokens.in", tokens, "b t", rows=rows, dtype="int64")
@@ -203,6 +210,10 @@ class _Runner:
                 values = self.toy.faults[tap](values.copy(), rows)
                 words = encode(values.astype(np.float64), self.toy.dtype)
                 values = decode(words, self.toy.dtype).astype(np.float32)
+        self.seen[tap] = values
+        if tap in self.toy.misrecorded:
+            recorded = self.toy.misrecorded[tap](values.copy(), self.seen)
+            words = encode(recorded.astype(np.float64), self.toy.dtype)
         shape = None
         if axes in ("b h t d", "b h s d"):
             shape = [1, HEADS, len(rows), HEAD_DIM]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verify.bisect import remainder, statements, token_findings
+from verify.bisect.artefacts import Artefact, find_artefacts, set_apart, state_artefacts
 from verify.bisect.causal import is_causal
 from verify.bisect.confounders import declared_formats, find_confounders
 from verify.bisect.evidence import Evidence, examine
@@ -55,7 +56,9 @@ def bisect(
     compared = compare_rows(a, b)
     if findings := check_capture(compared):
         return _not_comparable(findings, confounders, compared.comparison, command)
-    return _Bisect(compared, confounders, [*checkers, *CHECKERS]).run(
+    artefacts = find_artefacts(compared)
+    set_apart(compared, artefacts)
+    return _Bisect(compared, confounders, [*checkers, *CHECKERS], artefacts).run(
         accept, fail_on_flip, list(command)
     )
 
@@ -106,8 +109,13 @@ class _Begins:
 
 class _Bisect:
     def __init__(
-        self, compared: RowComparison, confounders: list[Confounder], checkers: list[Checker]
+        self,
+        compared: RowComparison,
+        confounders: list[Confounder],
+        checkers: list[Checker],
+        artefacts: list[Artefact],
     ) -> None:
+        self.artefacts = artefacts
         self.compared = compared
         self.confounders = confounders
         self.checkers = checkers
@@ -171,12 +179,13 @@ class _Bisect:
         comparison = self.compared.comparison
         judged = {j.evidence.origin.tap for j in begins.proven}
         others = [f for f in check_all(self.compared, self.checkers) if f.tap not in judged]
-        judged |= {found.tap for found in others}
+        judged |= {found.tap for found in others} | {each.tap for each in self.artefacts}
         by_weights = begins.by_weights
         casts = [cast for evidence in by_weights[:1] for cast in evidence.casts]
         findings = [
             *statements.state_origins(j for j in begins.proven if not _is_token(j.evidence)),
             *statements.state_local(others),
+            *state_artefacts(self.artefacts),
             *map(statements.state_front, begins.fronts),
             *(statements.state_open(e) for e in begins.open if e.origin.tap not in judged),
             *remainder.state_weights(

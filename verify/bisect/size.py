@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from verify.bisect import attention_bound
 from verify.bisect.attention_bound import AttentionRow, difference_bound
 from verify.bisect.local import Checker, LocalFinding, Op
+from verify.bisect.moves import MOVES
 from verify.bisect.result import Verdict
 from verify.bounds import Bound
 from verify.compare.align import Alignment
@@ -28,18 +29,6 @@ _ROWS = 64
 
 _KEY_ELEMENTS = 1 << 24
 """Keys of a longer context are not loaded: 128 MiB as float64."""
-
-# fmt: off
-_MOVES = frozenset({
-    "aten._reshape_alias", "aten._unsafe_view", "aten.alias", "aten.as_strided", "aten.cat",
-    "aten.chunk", "aten.clone", "aten.contiguous", "aten.detach", "aten.embedding", "aten.expand",
-    "aten.flip", "aten.gather", "aten.index", "aten.index_select", "aten.narrow", "aten.permute",
-    "aten.repeat", "aten.reshape", "aten.roll", "aten.select", "aten.slice", "aten.split",
-    "aten.split_with_sizes", "aten.squeeze", "aten.stack", "aten.t", "aten.transpose",
-    "aten.unbind", "aten.unsqueeze", "aten.view",
-})
-# fmt: on
-"""Operations that move values and compute none. ``copy_`` is not among them: it may cast."""
 
 
 def attention(op: Op) -> LocalFinding | None:
@@ -65,7 +54,7 @@ def moved(op: Op) -> LocalFinding | None:
     a, b = op.a, op.b
     if not op.inputs_equal or a.dtype != b.dtype or not (a.ops and b.ops):
         return None
-    if not _MOVES.issuperset(a.ops) or not _MOVES.issuperset(b.ops):
+    if not MOVES.issuperset(a.ops) or not MOVES.issuperset(b.ops):
         return None
     at = int(op.largest(1)[0])
     x, y = _row_values(op, at)
