@@ -131,3 +131,34 @@ def test_a_reference_with_heads_first_is_told_where_nothing_was_computed_from_it
     assert "with the axes h and positions exchanged" in result.findings[0].reasons[0]
     other = bisect(run("c", out), run("d", out + draw.standard_normal(out.shape)))
     assert other.verdict is not Verdict.NOT_COMPARABLE
+
+
+class LastStep:
+    """Hands out one array that every step overwrites, as a capture of views would hold it."""
+
+    def __init__(self):
+        self.rows = {}
+
+    def keep(self, tap):
+        def last(values, seen):
+            self.rows[tap] = values
+            return values
+
+        return last
+
+    def show(self, tap):
+        return lambda values, seen: self.rows[tap] if len(values) == 1 else values
+
+
+def test_a_run_whose_steps_all_hold_the_last_one_is_a_broken_capture(tmp_path):
+    taps = [tap.tap for tap in record(tmp_path / "a", Toy(PROMPT, tokens=5)).records()]
+    taps = [tap for tap in dict.fromkeys(taps) if not tap.startswith("tokens")]
+    views = LastStep()
+    once = Toy(PROMPT, tokens=5, misrecorded={tap: views.keep(tap) for tap in taps})
+    a = record(tmp_path / "once", once)
+    assert bisect(a, record(tmp_path / "again", Toy(PROMPT, tokens=5))).verdict is Verdict.IDENTICAL
+    broken = Toy(PROMPT, tokens=5, misrecorded={tap: views.show(tap) for tap in taps})
+    result = bisect(a, record(tmp_path / "b", broken))
+    assert (result.verdict, result.exit_code) == (Verdict.NOT_COMPARABLE, 3)
+    assert result.findings[0].title == "All steps of run B hold the same bits"
+    assert result.origins == []

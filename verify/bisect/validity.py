@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
-import numpy as np
-
 from verify.bisect.fed import check_fed
+from verify.bisect.repeats import check_repeats
 from verify.bisect.result import Finding, Verdict
 from verify.bisect.shifts import shift_between
-from verify.bisect.taps import layer_of, without_layer
-from verify.compare.index import RowIndex
 from verify.compare.run import RowComparison
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Sequence
-from verify.formats import get_format
 
 # Settings of a configuration without which two models are not the same network.
 _SIZES = (
@@ -50,8 +44,7 @@ def check_capture(compared: RowComparison) -> list[Finding]:
     if not compared.comparison.rows:
         found.append(_nothing_compared(compared))
     for side, index in (("A", compared.alignment.a), ("B", compared.alignment.b)):
-        if repeated := repeated_layers(index):
-            found.append(_all_layers_equal(side, repeated))
+        found += check_repeats(side, index)
     return found
 
 
@@ -132,34 +125,4 @@ def _nothing_compared(compared: RowComparison) -> Finding:
         title="Nothing could be compared",
         reasons=reasons,
         settle=["`verify inspect RUN` shows the taps and sequences of each run", _RECAPTURE],
-    )
-
-
-def repeated_layers(index: RowIndex) -> list[str]:
-    """Taps (layer as ``*``) whose rows hold the same bits in all layers of one run.
-
-    Only floating-point taps of two layers or more count, and only if most of them repeat: a mask
-    or a table of angles is rightly the same everywhere.
-    """
-    digests: dict[str, dict[int, list[bytes]]] = defaultdict(lambda: defaultdict(list))
-    for number, record in enumerate(index.records):
-        layer = layer_of(record.tap)
-        if layer is not None and get_format(record.dtype).kind == "float" and record.n_rows:
-            rows = np.sort(index.digest[index.entries(number)])
-            digests[without_layer(record.tap)][layer].append(rows.tobytes())
-    several = {tap: list(layers.values()) for tap, layers in digests.items() if len(layers) > 1}
-    repeated = [tap for tap, held in several.items() if all(rows == held[0] for rows in held)]
-    return repeated if 2 * len(repeated) > len(several) else []
-
-
-def _all_layers_equal(side: str, taps: list[str]) -> Finding:
-    return Finding(
-        verdict=Verdict.NOT_COMPARABLE,
-        title=f"All layers of run {side} hold the same bits",
-        reasons=[
-            f"{len(taps)} taps are equal in every layer, for example {taps[0]}",
-            "a capture does that when it keeps views of a buffer that each layer overwrites",
-        ],
-        taps=taps,
-        settle=["record copies: `verify capture`, or verify.dumps.capture for your own loop"],
     )
