@@ -14,7 +14,8 @@ from verify.gpu.compile import cache
 from verify.gpu.compile.sass import disassemble, find_nvdisasm
 
 _FUNCTION = re.compile(r"^\s*\.text\.(\w+):")
-_LABEL = re.compile(r"^\s*(\.L_x_\w+|\.L_\w+):")
+_SECTION = re.compile(r"^\s*\.section\s")
+_LABEL = re.compile(r"^\s*(\.L_\w+):")
 # nvdisasm prints /*0e20*/  @!P0 HMMA.884.F32.F32.STEP0 R8, R4, R2, R8 ;  and after it comments.
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")
 _TARGET = re.compile(r"`?\(?(\.L_\w+)\)?")
@@ -97,32 +98,37 @@ def _matched(a: Mapping[str, object], b: Mapping[str, object]) -> list[tuple[str
     return [(name, name, name) for name in a if name in b]
 
 
-class _Labels:
-    """Labels of one function, numbered by first use: their own numbers count over the module."""
-
-    def __init__(self) -> None:
-        self._numbers: dict[str, str] = {}
-
-    def __getitem__(self, name: str) -> str:
-        return self._numbers.setdefault(name, f"L{len(self._numbers)}")
-
-    def renamed(self, text: str) -> str:
-        return _TARGET.sub(lambda found: self[found[1]], text)
-
-
 def read_streams(listing: str) -> dict[str, list[str]]:
-    """Instructions of every function: no addresses, no comments, labels numbered from 0."""
+    """Instructions of every function: no addresses, no comments, no padding; labels that a branch
+    names, numbered from 0."""
     streams: dict[str, list[str]] = {}
     current: list[str] | None = None
-    labels = _Labels()
     for text in listing.splitlines():
         if header := _FUNCTION.match(text):
-            current, labels = streams.setdefault(header[1], []), _Labels()
+            current = streams.setdefault(header[1], [])
+        elif _SECTION.match(text):
+            current = None
         elif current is not None and (label := _LABEL.match(text)):
-            current.append(f"{labels[label[1]]}:")
+            current.append(f"{label[1]}:")
         elif current is not None and (found := _INSTRUCTION.match(text)):
-            current.append(labels.renamed(" ".join(_COMMENT.sub(" ", found[1]).split())))
-    return {name: stream for name, stream in streams.items() if stream}
+            current.append(" ".join(_COMMENT.sub(" ", found[1]).split()))
+    return {name: _normalised(stream) for name, stream in streams.items() if stream}
+
+
+def _normalised(stream: list[str]) -> list[str]:
+    """Without labels that nothing names (line tables have their own) and without the NOPs that
+    fill the last cache line."""
+    code = [text for text in stream if not text.endswith(":")]
+    named = {label for text in code for label in _TARGET.findall(text)}
+    numbers: dict[str, str] = {}
+
+    def rename(found: re.Match[str]) -> str:
+        return numbers.setdefault(found[1], f"L{len(numbers)}")
+
+    kept = [t for t in stream if not t.endswith(":") or t[:-1] in named]
+    while kept and kept[-1] == "NOP":
+        kept.pop()
+    return [_TARGET.sub(rename, text) for text in kept]
 
 
 def without_registers(stream: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import sysconfig
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -17,7 +18,8 @@ _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z
 
 
 def find_nvdisasm() -> str | None:
-    """``$VERIFY_NVDISASM``, else one on PATH, else the one inside Triton's package.
+    """``$VERIFY_NVDISASM``, else one on PATH, else the one inside Triton's package, else that of the
+    package nvidia-cuda-nvdisasm.
 
     nvdisasm from CUDA 13.2 on refuses sm_70; the one that Triton carries (12.8) reads it.
     """
@@ -30,7 +32,8 @@ def find_nvdisasm() -> str | None:
         tool = Path(base) / "backends/nvidia/bin/nvdisasm"
         if tool.is_file():
             return str(tool)
-    return None
+    wheels = Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/nvdisasm")
+    return next((str(tool) for tool in sorted(wheels)), None)
 
 
 def disassemble(cubin: bytes, tool: str) -> str | None:
