@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from verify.bisect.readers import GROSS, PASSED, PASSED_IF_KNOWN, Carried, follow
 from verify.bisect.recognise import describe, layout, sample
-from verify.bisect.result import Finding, Verdict
+from verify.bisect.result import Finding
+from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.taps import LOGITS, TOKENS
 from verify.compare.align import rows_by_pair
 from verify.compare.run import RowComparison
@@ -56,7 +57,7 @@ def state_artefacts(artefacts: list[Artefact]) -> list[Finding]:
     """One finding a tap."""
     return [
         Finding(
-            verdict=Verdict.NOT_COMPARABLE,
+            verdict=decide(Measured(subject=Subject.RECORDING)),
             title=f"{artefact.tap} is not the same tensor in both runs",
             reasons=[*artefact.reasons, "so no operation is blamed for it"],
             taps=[artefact.tap],

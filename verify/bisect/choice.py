@@ -100,7 +100,7 @@ class Describer:
         return [
             f"{name} chose id {token}, whose logit is {logits.below_best(token):.6g} below its best"
             for name, logits, token, sampling in zip("AB", sides, ids, self.sampling, strict=True)
-            if sampling.get("kind") == GREEDY and token not in logits.best
+            if sampling.get("kind") == GREEDY and 0.0 < logits.below_best(token) < np.inf
         ]
 
     def _at_rank(self, logits: Logits) -> str:

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 
 from verify.bisect.evidence import Evidence
 from verify.bisect.result import Finding, Verdict
+from verify.bisect.rules import Measured, Subject, decide
 from verify.compare.result import Comparison, Unmatched
 from verify.dumps.format import Dump
 
@@ -36,13 +37,19 @@ def state_weights(a: Dump, b: Dump, first: list[Evidence], declared: str | None)
         reasons.append(f"the settings declare it ({declared})")
     return [
         Finding(
-            verdict=Verdict.PRECISION if declared else Verdict.UNRESOLVED,
+            verdict=_of_formats(declared),
             title=f"{len(names)} of {len(x.keys() | y.keys())} weights differ",
             reasons=reasons,
             taps=[e.origin.tap for e in first[:_LISTED]],
             settle=["compare runs of the same weights, or name the change that is wanted"],
         )
     ]
+
+
+def _of_formats(setting: str | None) -> Verdict:
+    """Of values that are the other side's in another format; ``setting`` declares it."""
+    declared = setting is not None
+    return decide(Measured(subject=Subject.WEIGHTS, exact_cast=declared, declared=declared))
 
 
 def state_unchecked(
@@ -61,7 +68,7 @@ def state_unchecked(
         return []
     return [
         Finding(
-            verdict=Verdict.UNRESOLVED,
+            verdict=decide(Measured(subject=Subject.REST)),
             title=f"{len(left)} more taps differ and were not checked on their own",
             reasons=[
                 "they have differing inputs; a defect of their own would be hidden behind that",
@@ -82,7 +89,7 @@ def state_formats(comparison: Comparison, declared: dict[str, str]) -> list[Find
     setting = declared.get(taps[0].dtype_a) or declared.get(taps[0].dtype_b)
     return [
         Finding(
-            verdict=Verdict.PRECISION if setting else Verdict.UNRESOLVED,
+            verdict=_of_formats(setting),
             title=f"{len(taps)} taps have another dtype and equal values",
             reasons=[
                 f"{taps[0].tap} is {taps[0].dtype_a} in A and {taps[0].dtype_b} in B",
@@ -105,7 +112,7 @@ def state_incomplete(comparison: Comparison) -> list[Finding]:
         return []
     return [
         Finding(
-            verdict=Verdict.NOT_COMPARABLE,
+            verdict=decide(Measured(subject=Subject.ROWS)),
             title="Not everything could be compared",
             reasons=[*partial, *fold_unmatched(lacking)[:_LISTED]],
             taps=list(dict.fromkeys(u.tap for u in lacking))[:_LISTED],

@@ -6,7 +6,8 @@ from collections import defaultdict
 
 import numpy as np
 
-from verify.bisect.result import Finding, Verdict
+from verify.bisect.result import Finding
+from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.taps import layer_of, without_layer
 from verify.compare.index import PADDING, RowIndex
 from verify.dumps.format.tokens import TOKENS_IN
@@ -67,7 +68,7 @@ def repeated_steps(index: RowIndex) -> list[str]:
 
 def _all_equal(side: str, taps: list[str], where: str) -> Finding:
     return Finding(
-        verdict=Verdict.NOT_COMPARABLE,
+        verdict=decide(Measured(subject=Subject.RUNS)),
         title=f"All {where} of run {side} hold the same bits",
         reasons=[
             f"{len(taps)} taps are equal in every {where[:-1]}, for example {taps[0]}",

@@ -9,6 +9,7 @@ from verify.bisect.evidence import Evidence
 from verify.bisect.fronts import Front
 from verify.bisect.local import LocalFinding
 from verify.bisect.result import Finding, Verdict
+from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.taps import without_layer
 from verify.forensics.casts import Cast
 
@@ -37,17 +38,15 @@ class Judged:
 
     @property
     def verdict(self) -> Verdict:
-        if self.local is not None and self.local.verdict is Verdict.DEFECT and self.cast is None:
-            return Verdict.DEFECT
-        if self.front is not None and self.front.overflows:
-            return Verdict.OVERFLOW
-        if self.local is not None and self.local.verdict is Verdict.ROUNDING:
-            return Verdict.ROUNDING
-        if self.cast is not None and self.declared is not None:
-            return Verdict.PRECISION
-        if self.local is not None and self.local.verdict is Verdict.PRECISION:
-            return Verdict.PRECISION
-        return Verdict.UNRESOLVED
+        return decide(
+            Measured(
+                subject=Subject.PLACE,
+                local=None if self.local is None else self.local.verdict,
+                exact_cast=self.cast is not None,
+                declared=self.declared is not None,
+                infinite=self.front is not None and self.front.overflows,
+            )
+        )
 
     @property
     def group(self) -> tuple[str, ...]:
@@ -152,7 +151,7 @@ def state_front(front: Front) -> Finding:
     """A front at a tap that inherits other differences, so that it is no origin."""
     title, reasons, settle = _front_words(front, front.place.tap)
     return Finding(
-        verdict=Verdict.OVERFLOW if front.overflows else Verdict.UNRESOLVED,
+        verdict=decide(Measured(subject=Subject.PLACE, infinite=front.overflows)),
         title=title,
         reasons=[*reasons, "its inputs differ too, but are finite on both sides"],
         taps=[front.place.tap],
@@ -196,7 +195,7 @@ def _state_local(group: list[LocalFinding]) -> Finding:
         numbers = {"taps": len(group), **numbers}
     lead = "" if len(group) == 1 or not numbers else f"{worst.tap} uses most: "
     return Finding(
-        verdict=worst.verdict,
+        verdict=decide(Measured(subject=Subject.PLACE, local=worst.verdict)),
         title=f"{_list(taps)}: {title}",
         reasons=[f"{lead}{worst.reason}", f"bound: {worst.bound.why}"],
         taps=taps,
@@ -210,7 +209,7 @@ _BUDGET = {Verdict.ROUNDING: "within its budget", Verdict.DEFECT: "beyond its bu
 def state_open(place: Evidence) -> Finding:
     """A difference behind inputs that were not recorded."""
     return Finding(
-        verdict=Verdict.UNRESOLVED,
+        verdict=decide(Measured(subject=Subject.REST)),
         title=f"First observed at {place.origin.tap}; what it was computed from is not all recorded",
         reasons=[place.origin.judged, "nothing before it in A's execution order differs"],
         taps=[place.origin.tap],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from verify.bisect.result import Finding, Flips, TokenPosition, Verdict
+from verify.bisect.result import Finding, Flips, TokenPosition
+from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.tokens import TokenReport
 
 
@@ -25,7 +26,7 @@ def state_after_logits(report: TokenReport) -> list[Finding]:
     )
     return [
         Finding(
-            verdict=Verdict.POST_LOGITS,
+            verdict=decide(Measured(subject=Subject.CHOICE)),
             title="Tokens differ although the logits that chose them are equal in every bit"
             if equal
             else "Tokens differ, and the logits do not say so",
@@ -54,7 +55,7 @@ def state_lead(report: TokenReport, open_taps: list[str]) -> list[Finding]:
     moved = f"the leading candidates of all {flips.positions} compared choices moved by"
     return [
         Finding(
-            verdict=Verdict.UNRESOLVED,
+            verdict=decide(Measured(subject=Subject.REST)),
             title=f"A lead: {_name(first)} flips at {times:.3g} sigma",
             reasons=[
                 f"A's margin there is {first.margin_a:.4g}; {moved} {flips.sigma:.3g} (rms, sigma)",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from verify.bisect.fed import check_fed
 from verify.bisect.repeats import check_repeats
-from verify.bisect.result import Finding, Verdict
+from verify.bisect.result import Finding
+from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.shifts import shift_between
 from verify.compare.run import RowComparison
 from verify.dumps.format import Dump
@@ -24,7 +25,12 @@ def check_workloads(a: Dump, b: Dump) -> list[Finding]:
     """Prompts, tape and architecture, from the manifests alone. Empty: go on."""
     found = [*_check_sequences(a, b), *_check_tape(a, b), *_check_architecture(a, b)]
     return [
-        Finding(verdict=Verdict.NOT_COMPARABLE, title=title, reasons=reasons, settle=[_RECAPTURE])
+        Finding(
+            verdict=decide(Measured(subject=Subject.RUNS)),
+            title=title,
+            reasons=reasons,
+            settle=[_RECAPTURE],
+        )
         for title, reasons in found
     ]
 
@@ -33,7 +39,7 @@ def check_capture(compared: RowComparison) -> list[Finding]:
     """What only the rows show: nothing in common, or a capture that recorded one tensor for all."""
     found = [
         Finding(
-            verdict=Verdict.NOT_COMPARABLE,
+            verdict=decide(Measured(subject=Subject.RUNS)),
             title=fault.title,
             reasons=[fault.reason],
             taps=[fault.tap],
@@ -121,7 +127,7 @@ def _nothing_compared(compared: RowComparison) -> Finding:
         reasons = [f"{u.tap}: {u.reason} ({u.rows} rows of {u.side.upper()})"
                    for u in comparison.unmatched[:4]]  # fmt: skip
     return Finding(
-        verdict=Verdict.NOT_COMPARABLE,
+        verdict=decide(Measured(subject=Subject.RUNS)),
         title="Nothing could be compared",
         reasons=reasons,
         settle=["`verify inspect RUN` shows the taps and sequences of each run", _RECAPTURE],
