@@ -12,8 +12,15 @@ import numpy as np
 from verify.bounds import Bound
 from verify.errors import ArgumentError
 from verify.reference.certificates.evidence import relative_l2
+from verify.reference.certificates.layer_call import LayerCall
 from verify.reference.certificates.layer_op import Inputs, LayerOp
-from verify.reference.certificates.layers import Judgement, arithmetic_name, judge_layer
+from verify.reference.certificates.layers import (
+    Judgement,
+    arithmetic_name,
+    declare_call,
+    judge_call,
+    judge_layer,
+)
 from verify.reference.certificates.result import Certificate, Check, conclude
 from verify.reference.certificates.selection import Select, certify_selection
 from verify.reference.layers.arithmetic import Arithmetic
@@ -106,9 +113,12 @@ def certify_pair(
     Raises:
         ArgumentError: as :func:`certify`.
     """
-    first = judge_layer(a, inputs, op, arithmetic, store=store_a)
     other_op, other_arithmetic = op_b or op, arithmetic_b or arithmetic
-    second = judge_layer(b, inputs, other_op, other_arithmetic, store=store_b)
+    call_a = declare_call(a, inputs, op, arithmetic, store_a)
+    call_b = declare_call(b, inputs, other_op, other_arithmetic, store_b)
+    if _declared(call_a) == _declared(call_b):
+        call_b = call_a
+    first, second = judge_call(a, call_a), judge_call(b, call_b)
     checks = [*_named_checks("A", first), *_named_checks("B", second), _difference(first, second)]
     names = [arithmetic_name(given or Arithmetic()) for given in (arithmetic, other_arithmetic)]
     return conclude(
@@ -119,6 +129,10 @@ def certify_pair(
         numbers=_pair_numbers(first, second),
         conventions=_differing(first, second, op, other_op),
     )
+
+
+def _declared(call: LayerCall) -> tuple[Any, ...]:
+    return call.op, call.arithmetic, call.store
 
 
 def _named_checks(side: str, judged: Judgement) -> Iterator[Check]:

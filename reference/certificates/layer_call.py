@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,15 +19,29 @@ from verify.reference.layers.enclosure import Enclosure, Noise
 
 @dataclass(frozen=True)
 class LayerCall:
-    """One call of a layer: all that the reference needs beside the output."""
+    """One call of a layer: all that the reference needs beside the output.
+
+    What the reference finds is kept with the call: two outputs of one call are judged for the price
+    of one.
+    """
 
     op: LayerOp
     inputs: Inputs
     arithmetic: Arithmetic
     store: str
 
+    @cached_property
     def held(self) -> Enclosure:
         return self.op.enclosure(self.inputs, self.store, self.arithmetic)
+
+    @cached_property
+    def exact(self) -> Array:
+        return self.op.exact(self.inputs)
+
+    @cached_property
+    def changed(self) -> dict[str, Array]:
+        """The middles of what its subtle mistakes would give, by name."""
+        return {variant.name: self.made(variant).held.mid for variant in self.subtle()}
 
     def made(self, variant: Variant) -> LayerCall:
         return replace(
@@ -46,7 +61,7 @@ def gather(actual: Array, call: LayerCall) -> Evidence:
     Raises:
         ArgumentError: an output of another size than the layer gives.
     """
-    held, exact = call.held(), call.op.exact(call.inputs)
+    held, exact = call.held, call.exact
     width = held.mid.shape[-1] if held.mid.ndim else 1
     if actual.size != held.mid.size or (actual.ndim and actual.shape[-1] != width):
         raise ArgumentError(

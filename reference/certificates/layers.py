@@ -72,8 +72,19 @@ def judge_layer(
     store: str | None = None,
 ) -> Judgement:
     """:func:`certify_layer`, with the evidence for those who compare two outputs."""
+    return judge_call(actual, declare_call(actual, inputs, op, arithmetic, store))
+
+
+def declare_call(
+    actual: Any, inputs: Inputs, op: LayerOp, arithmetic: Arithmetic | None, store: str | None
+) -> LayerCall:
+    """The call that ``actual`` is said to come from."""
     check_inputs(op, inputs)
-    call = LayerCall(op, inputs, arithmetic or Arithmetic(), store or output_format(actual))
+    return LayerCall(op, inputs, arithmetic or Arithmetic(), store or output_format(actual))
+
+
+def judge_call(actual: Any, call: LayerCall) -> Judgement:
+    """:func:`judge_layer` of a call whose reference may be at hand already."""
     declared = gather(as_float64(actual, "actual"), call)
     checks, unseen = _judge(declared, call)
     failed = [check for check in checks if not check.passed]
@@ -94,10 +105,7 @@ def judge_layer(
 
 def _judge(evidence: Evidence, call: LayerCall) -> tuple[list[Check], list[str]]:
     """Every check of one output, and what it could not have shown."""
-    changed = {
-        variant.name: call.made(variant).held().mid.reshape(evidence.actual.shape)
-        for variant in call.subtle()
-    }
+    changed = {name: mid.reshape(evidence.actual.shape) for name, mid in call.changed.items()}
     mistakes = project_mistakes(evidence, changed)
     checks = [*element_checks(evidence), *pattern_checks(evidence, mistakes)]
     unseen = [f"not excluded by this output: {name}" for name in not_excluded(evidence, mistakes)]

@@ -71,7 +71,7 @@ def replay(
     check_dumps(a, b)
     work = _Work(a, b, models, progress)
     work.run(reverse)
-    found = [t for t in work.taps() if not taps or any(fnmatchcase(t.tap, g) for g in taps)]
+    found = work.taps(taps)
     differing = [tap for tap in found if tap.status is not Status.EQUAL]
     return ReplayResult(
         a=str(a.path),
@@ -128,9 +128,15 @@ class _Work:
         self.notes += [note for note in dict.fromkeys(sink.notes) if note not in self.notes]
         return Pass(sink.parts, keeper, sink.notes)
 
-    def taps(self) -> list[TapReplay]:
+    def taps(self, globs: Sequence[str]) -> list[TapReplay]:
+        """Those that match a glob, all without any. The FP64 references of the others, which take
+        longer than the passes, are not computed."""
         assert self.across is not None
-        return [self._tap(parts) for tap, parts in self.across.parts.items() if tap not in GIVEN]
+        return [
+            self._tap(parts)
+            for tap, parts in self.across.parts.items()
+            if tap not in GIVEN and (not globs or any(fnmatchcase(tap, g) for g in globs))
+        ]
 
     def _tap(self, parts: Parts) -> TapReplay:
         tap = parts.tap
