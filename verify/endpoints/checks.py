@@ -99,8 +99,8 @@ def _shape_faults(found: Outputs, exact: Outputs) -> str:
 
 def _inaccuracy(found: ReferenceError, accuracy: Bound | None) -> str:
     if found.nonfinite_mismatches:
-        many = f"{found.nonfinite_mismatches} elements are NaN or infinite"
-        return f"{outputs.named(found.name)}{many} on one side only"
+        many = f"NaN or infinite on one side only: {found.nonfinite_mismatches} elements"
+        return f"{outputs.named(found.name)}{many}"
     if accuracy is not None and not found.over_floor <= accuracy.value:
         size = f"error over floor {found.over_floor:.4g} exceeds {accuracy.value:.4g}"
         return f"{outputs.named(found.name)}{size} ({accuracy.why})"
@@ -234,7 +234,10 @@ def compare(a: Outputs, b: Outputs, axes: Any) -> tuple[list[TensorDifference], 
 def differing(found: TensorDifference) -> str:
     """One clause on a difference."""
     many = f"{found.differing_elements} of {found.elements} elements differ in their bits"
-    return f"{outputs.named(found.name)}{many} (largest {found.ulp_max} ULP)"
+    largest = f"largest {found.ulp_max} ULP"
+    if found.ulps.incomparable:
+        largest = f"{found.ulps.incomparable} with NaN on one side"
+    return f"{outputs.named(found.name)}{many} ({largest})"
 
 
 def _keys(found: Outputs) -> str:

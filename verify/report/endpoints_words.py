@@ -14,8 +14,9 @@ from verify.endpoints.result import (
     SassCheck,
     SpeedCheck,
     State,
+    TensorDifference,
 )
-from verify.report.numbers import count, plural
+from verify.report.numbers import count, measure, plural, ulps
 
 ENDPOINTS_EXIT: dict[int, str] = {
     0: "equal bits, or every difference is explained",
@@ -60,6 +61,11 @@ def check_name(check: Check | SpeedCheck | SassCheck) -> str:
     else:
         kind = str(type(check).__struct_config__.tag)
     return f"{check.case} · {check.endpoint} · {kind}"
+
+
+def pair_sizes(tensor: TensorDifference) -> tuple[str, str, str]:
+    """Largest difference, relative L2 and largest ULP distance, over finite pairs."""
+    return measure(tensor.max_abs), measure(tensor.relative_l2), ulps(tensor.ulp_max)
 
 
 def route_names(runs: Iterable[RunCheck], fact: EndpointFact) -> str:

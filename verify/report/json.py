@@ -105,4 +105,6 @@ def _admit_nonfinite(node: Any) -> Any:
         return node
     if node.get("type") == "number":
         return {"anyOf": [node, {"enum": list(NON_FINITE)}]}
-    return {key: _admit_nonfinite(item) for key, item in node.items()}
+    # msgspec writes "discriminator", which belongs to OpenAPI: the tags themselves are enums.
+    plain = {key: item for key, item in node.items() if key != "discriminator"}
+    return {key: _admit_nonfinite(item) for key, item in plain.items()}

@@ -22,13 +22,14 @@ from verify.report.endpoints_words import (
     ENDPOINTS_EXIT,
     check_name,
     headline,
+    pair_sizes,
     relation_states,
     route_names,
     sass_text,
     speed_interval,
 )
 from verify.report.names import printable, shorten
-from verify.report.numbers import count, measure, plural, ulps
+from verify.report.numbers import count, measure, plural
 from verify.report.terminal.blocks import Justify, heading, labelled, line, table
 
 TROUBLE_SHOWN = 12
@@ -127,9 +128,7 @@ def _pair_cells(tensor: TensorDifference) -> tuple[str, ...]:
         return "0", "equal", "equal", "0"
     return (
         count(tensor.differing_elements),
-        measure(tensor.max_abs),
-        measure(tensor.relative_l2),
-        ulps(tensor.ulp_max),
+        *(size if tensor.nonfinite_mismatches == 0 else "NaN/inf" for size in pair_sizes(tensor)),
     )
 
 
