@@ -14,6 +14,7 @@ from verify.bisect.fronts import Front, find_nonfinite_fronts
 from verify.bisect.growth import by_position, growth, heatmaps
 from verify.bisect.local import CHECKERS, Checker, LocalFinding, Op, check, check_all
 from verify.bisect.origins import Origins, Place, find_origins
+from verify.bisect.padding import find_padding_fronts, state_padding
 from verify.bisect.result import BisectResult, Confounder, Finding, Verdict
 from verify.bisect.size import SIZE_CHECKERS
 from verify.bisect.statements import Judged
@@ -116,6 +117,8 @@ class _Bisect:
         artefacts: list[Artefact],
     ) -> None:
         self.artefacts = artefacts
+        self.padding = find_padding_fronts(compared)
+        self.victims = {tap for front in self.padding for tap in front.victims}
         self.compared = compared
         self.confounders = confounders
         self.checkers = checkers
@@ -155,13 +158,14 @@ class _Bisect:
         causal = is_causal(self.compared.alignment.a) and is_causal(self.compared.alignment.b)
         found = find_origins(self.compared, causal)
         fronts = {f.place.tap: f for f in find_nonfinite_fronts(self.compared)}
+        found.proven = [place for place in found.proven if place.tap not in self.victims]
         proven = [self._judge(p, fronts) for p in found.proven[:_MAX_PLACES]]
         at_origins = {judged.evidence.origin.tap for judged in proven}
         return _Begins(
             proven,
             [examine(self.compared, p, proven=False) for p in found.open[:_MAX_PLACES]],
             [examine(self.compared, p, proven=False) for p in found.by_weights[:_MAX_PLACES]],
-            [front for tap, front in fronts.items() if tap not in at_origins],
+            [f for tap, f in fronts.items() if tap not in at_origins | self.victims],
             found,
         )
 
@@ -172,20 +176,24 @@ class _Bisect:
         return Judged(evidence, local, fronts.get(place.tap), cast, setting)
 
     def _check(self, place: Place, *, inputs_equal: bool) -> LocalFinding | None:
+        if place.tap in self.victims:
+            return None  # what it read besides the compared rows is not finite
         checkers = [*self.checkers, *(SIZE_CHECKERS if inputs_equal else [])]
         return check(Op(self.compared, place, inputs_equal), checkers)
 
     def _findings(self, begins: _Begins, tokens: TokenReport) -> list[Finding]:
         comparison = self.compared.comparison
         judged = {j.evidence.origin.tap for j in begins.proven}
+        judged |= {each.tap for each in self.artefacts} | self.victims
         others = [f for f in check_all(self.compared, self.checkers) if f.tap not in judged]
-        judged |= {found.tap for found in others} | {each.tap for each in self.artefacts}
+        judged |= {found.tap for found in others}
         by_weights = begins.by_weights
         casts = [cast for evidence in by_weights[:1] for cast in evidence.casts]
         findings = [
             *statements.state_origins(j for j in begins.proven if not _is_token(j.evidence)),
             *statements.state_local(others),
             *state_artefacts(self.artefacts),
+            *map(state_padding, self.padding),
             *map(statements.state_front, begins.fronts),
             *(statements.state_open(e) for e in begins.open if e.origin.tap not in judged),
             *remainder.state_weights(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from verify.bisect.confounders import declared_formats, find_confounders
 from verify.bisect.local import Checker, LocalFinding, Op
 from verify.bisect.result import Verdict
@@ -70,8 +72,10 @@ def _answer(tap: str, known: TapReplay, op: Op, declared: dict[str, str]) -> Loc
             verdict, reason = Verdict.UNRESOLVED, f"{reason}; no differing setting names it"
     used = known.budget_used
     bound = _NOTHING
-    if used is not None and used > 0.0 and known.largest_local > 0.0:
+    if used is not None and 0.0 < used < math.inf and 0.0 < known.largest_local < math.inf:
         bound = Bound(known.largest_local / used, _BUDGET)
+    elif used == math.inf:
+        bound = Bound(0.0, "no rounding makes a value that is not finite of these inputs")
     row = int(op.largest(1)[0])
     error = known.largest_local if used is not None else 0.0
     return LocalFinding(tap, verdict, reason, bound, error, row, 0, title)
