@@ -55,8 +55,41 @@ def test_equal_runs_are_identical(tmp_path, same):
 
 def test_a_batch_against_one_of_its_sequences_is_incomplete(tmp_path):
     result = pair(tmp_path, Toy({**PROMPT, "p#1": PROMPT["p#0"]}))
-    assert (verdicts(result), result.exit_code) == ([Verdict.NOT_COMPARABLE], 3)
+    assert (verdicts(result), result.exit_code) == ([Verdict.INCOMPLETE], 3)
+    assert result.findings[0].title == "B ran 1 sequence more than A"
     assert "A ran no such sequence" in result.findings[0].reasons[0]
+
+
+@pytest.mark.parametrize("shorter", ["A", "B"])
+def test_a_run_that_stopped_earlier_is_equal_as_far_as_both_go(tmp_path, shorter):
+    toys = Toy(PROMPT, tokens=5), Toy(PROMPT, tokens=3)
+    result = pair(tmp_path, *(toys if shorter == "A" else toys[::-1]))
+    longer = "B" if shorter == "A" else "A"
+    assert (verdicts(result), result.exit_code) == ([Verdict.INCOMPLETE], 3)
+    assert result.findings[0].title == f"{shorter} stopped earlier: {longer} went on for 2 steps"
+    assert result.summary.endswith(
+        f"all 3 chosen tokens, as far as both runs go: "
+        f"{shorter} stopped earlier: {longer} went on for 2 steps."
+    )
+    accepted = pair(tmp_path / "2", *toys, accept=[Verdict.INCOMPLETE])
+    assert accepted.exit_code == 0 and accepted.verdict is Verdict.INCOMPLETE
+
+
+def test_a_longer_run_with_a_difference_is_judged_by_the_difference(tmp_path):
+    toy = Toy(PROMPT, tokens=5, faults={"layers.1.attn.out": last_key_missing})
+    result = pair(tmp_path, toy)
+    assert (result.verdict, result.exit_code) == (Verdict.DEFECT, 1)
+    assert Verdict.INCOMPLETE in verdicts(result)
+
+
+def test_rows_missing_in_the_middle_are_no_shorter_run(tmp_path):
+    with SyntheticRun(tmp_path / "a", {"s": [1, 2, 3]}) as a, a.step():
+        a.add("x.out", [[1.0], [2.0], [3.0]])
+    with SyntheticRun(tmp_path / "b", {"s": [1, 2, 3]}) as b, b.step():
+        b.add("x.out", [[1.0], [3.0]], rows=[("s", 0), ("s", 2)])
+    result = bisect(a.open(), b.open())
+    assert (verdicts(result), result.exit_code) == ([Verdict.INCOMPLETE], 3)
+    assert result.findings[0].title == "Not everything could be compared"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

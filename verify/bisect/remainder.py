@@ -1,14 +1,12 @@
-"""The findings about everything that is not the origin of a difference: weights, taps that nothing
-checked, rows that nothing was compared with."""
+"""The findings about everything that is not the origin of a difference: weights, formats, and
+taps that nothing checked."""
 
 from __future__ import annotations
-
-from collections import Counter, defaultdict
 
 from verify.bisect.evidence import Evidence
 from verify.bisect.result import Finding, Verdict
 from verify.bisect.rules import Measured, Subject, decide
-from verify.compare.result import Comparison, Unmatched
+from verify.compare.result import Comparison
 from verify.dumps.format import Dump
 
 _LISTED = 6
@@ -98,43 +96,3 @@ def state_formats(comparison: Comparison, declared: dict[str, str]) -> list[Find
             taps=[tap.tap for tap in taps[:_LISTED]],
         )
     ]
-
-
-def state_incomplete(comparison: Comparison) -> list[Finding]:
-    """What was not compared, apart from rows of another text."""
-    lacking = comparison.unmatched
-    partial = [
-        f"{side} is a partial dump: its run did not come to its end"
-        for side, complete in (("A", comparison.complete_a), ("B", comparison.complete_b))
-        if not complete
-    ]
-    if not lacking and not partial:
-        return []
-    return [
-        Finding(
-            verdict=decide(Measured(subject=Subject.ROWS)),
-            title="Not everything could be compared",
-            reasons=[*partial, *fold_unmatched(lacking)[:_LISTED]],
-            taps=list(dict.fromkeys(u.tap for u in lacking))[:_LISTED],
-            numbers={
-                "rows compared": comparison.rows,
-                "rows without a counterpart": sum(u.rows for u in lacking),
-            },
-        )
-    ]
-
-
-def fold_unmatched(unmatched: list[Unmatched]) -> list[str]:
-    """One line for each side and reason, however many taps share it."""
-    groups: dict[tuple[str, str], list[Unmatched]] = defaultdict(list)
-    for entry in unmatched:
-        groups[entry.side, entry.reason].append(entry)
-    return [_fold(side, reason, entries) for (side, reason), entries in groups.items()]
-
-
-def _fold(side: str, reason: str, entries: list[Unmatched]) -> str:
-    taps = Counter({entry.tap: entry.rows for entry in entries})
-    where = next(iter(taps))
-    more = f" and {len(taps) - 1} more taps" if len(taps) > 1 else ""
-    rows = f"{taps.total():,} rows of {side.upper()}"
-    return f"{rows} ({where}{more}; {entries[0].example}): {reason}"

@@ -64,7 +64,7 @@ RULES: tuple[Rule, ...] = (
          lambda m: m.subject is Subject.RUNS),
     Rule(Verdict.NOT_COMPARABLE, "a tap holds what no operation read, or other axes",
          lambda m: m.subject is Subject.RECORDING),
-    Rule(Verdict.NOT_COMPARABLE, "rows have no counterpart, or a run did not come to its end",
+    Rule(Verdict.INCOMPLETE, "rows have no counterpart, or a run did not come to its end",
          lambda m: m.subject is Subject.ROWS),
     Rule(Verdict.NON_REPEATABLE, "a side does not repeat itself (needs repeats of that side)",
          lambda m: m.subject is Subject.REPEATS),

@@ -9,6 +9,7 @@ from verify.bisect import remainder, statements, token_findings
 from verify.bisect.artefacts import Artefact, find_artefacts, set_apart, state_artefacts
 from verify.bisect.causal import is_causal
 from verify.bisect.confounders import declared_formats, find_confounders
+from verify.bisect.coverage import state_incomplete
 from verify.bisect.evidence import Evidence, examine
 from verify.bisect.fronts import Front, find_nonfinite_fronts
 from verify.bisect.growth import by_position, growth, heatmaps
@@ -204,7 +205,7 @@ class _Bisect:
             *remainder.state_unchecked(
                 comparison, judged | set(TOKENS), len(others), replayed=bool(self.checkers)
             ),
-            *remainder.state_incomplete(comparison),
+            *state_incomplete(self.compared),
         ]
         findings += token_findings.state_lead(tokens, _open_taps(findings))
         if self.checkers:
@@ -214,7 +215,7 @@ class _Bisect:
 
 def _open_taps(findings: list[Finding]) -> list[str]:
     """Taps with a difference that is not explained, or that is a defect."""
-    explained = (Verdict.ROUNDING, Verdict.PRECISION, Verdict.NOT_COMPARABLE)
+    explained = (Verdict.ROUNDING, Verdict.PRECISION, Verdict.INCOMPLETE, Verdict.NOT_COMPARABLE)
     return [tap for f in findings if f.verdict not in explained for tap in f.taps]
 
 

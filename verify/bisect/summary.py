@@ -28,8 +28,8 @@ def _equal(comparison: Comparison, findings: list[Finding], tokens: int) -> str:
     said = f"Every bit of {len(comparison.taps)} taps in {comparison.rows:,} rows is equal{how}"
     if not findings:
         return f"{said}{chosen}."
-    if all(f.verdict is Verdict.NOT_COMPARABLE for f in findings):
-        return f"{said}{chosen}, but not everything could be compared."
+    if all(f.verdict is Verdict.INCOMPLETE for f in findings):
+        return f"{said}{chosen}, as far as both runs go: {findings[0].title}."
     return f"{said}{chosen}; {_lower(findings[0].title)}."
 
 

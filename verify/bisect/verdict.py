@@ -13,6 +13,7 @@ SEVERITY = list(Verdict)
 """From harmless to worst, in the order of the enumeration."""
 
 _HARMLESS = (Verdict.IDENTICAL, Verdict.ROUNDING)
+_LEFT_OUT = (Verdict.INCOMPLETE, Verdict.NOT_COMPARABLE)
 
 
 def worst(findings: list[Finding]) -> Verdict:
@@ -28,7 +29,7 @@ def exit_code(findings: list[Finding], accept: Collection[Verdict], *, fails_on_
         fails_on_flip: a token flipped and the caller wants that to fail.
     """
     open_ = [f.verdict for f in findings if f.verdict not in (*_HARMLESS, *accept)]
-    if fails_on_flip or any(v is not Verdict.NOT_COMPARABLE for v in open_):
+    if fails_on_flip or any(v not in _LEFT_OUT for v in open_):
         return exit_codes.DIFFERENT
     return exit_codes.INCOMPLETE if open_ else exit_codes.SAME
 

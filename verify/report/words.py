@@ -14,7 +14,8 @@ from verify.report.numbers import anything, count, measure, plural, size
 VERDICT_MEANING: dict[Verdict, str] = {
     Verdict.IDENTICAL: "every compared bit is equal",
     Verdict.ROUNDING: "every difference is within its rounding budget",
-    Verdict.NOT_COMPARABLE: "a comparison of these two runs has no meaning",
+    Verdict.INCOMPLETE: "nothing is unexplained, but not everything could be compared",
+    Verdict.NOT_COMPARABLE: "what was recorded cannot be compared",
     Verdict.UNRESOLVED: "a difference that is not explained",
     Verdict.NON_REPEATABLE: "a run does not repeat itself",
     Verdict.POST_LOGITS: "equal logits, different tokens",

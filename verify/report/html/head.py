@@ -16,6 +16,7 @@ from verify.report.words import VERDICT_MEANING, exit_text, pairs, to_settle, to
 _SIGN: dict[Verdict, tuple[str, str]] = {
     Verdict.IDENTICAL: ("✓", "good"),
     Verdict.ROUNDING: ("✓", "good"),
+    Verdict.INCOMPLETE: ("–", "open"),
     Verdict.NOT_COMPARABLE: ("–", "open"),
     Verdict.UNRESOLVED: ("?", "open"),
     Verdict.NON_REPEATABLE: ("?", "open"),
