@@ -1,56 +1,89 @@
 """The E4M3 bridge against torch's own decoding: ``python examples/endpoints_bridge.py``.
 
-Finite codes (the bridge names one NaN, torch another), scales exact and inexact, page permutation
-to the bit. On a GPU the kernel answers, on the CPU the replay oracle, and the routes say so.
+Finite codes (the bridge names one NaN, torch another) at scales that are exact and inexact: equal
+bits, and every element is the one of the declared table. Physical pages may move, memory that no
+sequence owns may hold anything, and on a GPU one captured graph serves other lengths. On a GPU the
+kernel answers, on the CPU the replay oracle, and the routes say so.
 """
 
 import torch
 
 from verify import gpu
-from verify.endpoints import Case, Endpoint, EndpointSpec, Relation
+from verify.bounds import Bound
+from verify.endpoints import Endpoint, EndpointSpec, relations
+from verify.endpoints.cases import Point, lattice
+from verify.endpoints.certificates import decoding
+from verify.gpu.route import CPU_ORACLE
+from verify.reference.scaled_decode import float32_scale
 
-DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-BLOCKS, PAGE, HEADS, DIM = 4, 32, 1, 256
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+PAGE, HEADS, DIM = 32, 1, 256
 
 
-def make(scale: float):
-    draw = torch.Generator().manual_seed(7)
-    codes = torch.randint(0, 254, (2, BLOCKS, PAGE, HEADS, DIM), generator=draw)
+def make(point: Point) -> dict[str, object]:
+    """Two sequences, the second half as long, in physical pages of a mixed order; one page is free."""
+    pages = -(-point.length // PAGE)
+    codes = point.integers("codes", 0, 254, 2, 2 * pages + 1, PAGE, HEADS, DIM)
     codes += codes >= 0x7F  # leaves out 0x7F; 0xFF is beyond the range drawn
-    table = torch.tensor([[2, 0, 3, 1]], dtype=torch.int32)
-    cache = codes.to(torch.uint8).to(DEVICE)
-    return {"cache": cache, "table": table.to(DEVICE), "scale": scale}
+    order = torch.arange(2 * pages).flip(0) + 1
+    return {
+        "cache": codes.to(torch.uint8),
+        "table": order.reshape(2, pages).int().to(DEVICE),
+        "lens": torch.tensor([point.length, point.length // 2], dtype=torch.int32, device=DEVICE),
+        "scale": point.scale,
+    }
 
 
-def bridge(cache, table, scale):
-    k_out, v_out = torch.zeros(cache.shape, dtype=torch.float16, device=cache.device)
-    length = BLOCKS * PAGE
-    lens = torch.tensor([length], dtype=torch.int32, device=cache.device)
+def bridge(cache, table, lens, scale):
+    shape = (2, table.numel(), *cache.shape[2:])
+    k_out, v_out = torch.zeros(shape, dtype=torch.float16, device=cache.device)
     gpu.e4m3_to_fp16(
-        *cache, table, lens, k_out=k_out, v_out=v_out,
-        k_scale=scale, v_scale=scale, lengths=[length],
+        *cache, table, lens, k_out=k_out, v_out=v_out, k_scale=scale, v_scale=scale
     )  # fmt: skip
-    return torch.stack([k_out, v_out])
+    return torch.stack([k_out, v_out]).reshape(2, *table.shape[:1], -1, HEADS, DIM)
 
 
-def by_torch(cache, table, scale):
-    pages = cache[:, table[0].long()].view(torch.float8_e4m3fn)
-    return (pages.float() * torch.tensor(scale, dtype=torch.float32)).half()
+def live_codes(cache, table, lens):
+    """[k or v, sequence, position, head, dim], uint8; code 0 (+0) behind the live positions."""
+    rows = cache[:, table.long()].flatten(2, 3)
+    position = torch.arange(rows.shape[2], device=rows.device)
+    dead = position[None, :] >= lens[:, None]
+    return rows.masked_fill(dead[None, :, :, None, None], 0)
 
 
-def permute_pages(inputs):
-    """The same tokens with the physical pages in reverse order."""
-    table = BLOCKS - 1 - inputs["table"]
-    return inputs | {"cache": inputs["cache"].flip(1).contiguous(), "table": table}
+def by_torch(cache, table, lens, scale):
+    codes = live_codes(cache, table, lens).view(torch.float8_e4m3fn)
+    return (codes.float() * torch.tensor(scale, dtype=torch.float32)).half()
 
+
+def exact(cache, table, lens, scale):
+    codes = live_codes(cache, table, lens).view(torch.float8_e4m3fn)
+    return codes.double() * float(float32_scale(scale))
+
+
+TABLE = decoding(lambda inputs: live_codes(inputs["cache"], inputs["table"], inputs["lens"]))
+NEARLY = Bound(1.001, "rounded to FP32, then to FP16: about 1 element in 20,000 is off by a ULP")
 
 SPEC = EndpointSpec(
     endpoints={
-        "bridge": Endpoint(bridge, None if DEVICE == "cuda" else "cpu_replay_oracle"),
-        "torch": Endpoint(by_torch),
+        "bridge": Endpoint(
+            bridge, "e4m3_bridge" if ON_GPU else CPU_ORACLE, accuracy=NEARLY, certificate=TABLE
+        ),
+        "torch": Endpoint(by_torch, accuracy=NEARLY, certificate=TABLE),
     },
-    cases=[Case(f"scale {scale:g}", lambda scale=scale: make(scale)) for scale in (1.0, 0.5, 0.3)],
-    relations=[Relation("page permutation", "bitwise", permute_pages)],
+    cases=lattice(
+        make, lengths=[96, 8192] if ON_GPU else [96], scales=[1.0, 0.5, 0.3], device=DEVICE
+    ),
+    reference=exact,
+    relations=[
+        relations.repeat(20 if ON_GPU else 2),
+        relations.permute_pages(["cache"], "table", block_axis=1),
+        relations.poison_pages(["cache"], "table", "lens", block_axis=1),
+        relations.poison_around(),
+        *([relations.other_stream(), relations.graph_replay(relations.shorten("lens"))] * ON_GPU),
+    ],
+    axes="kv b t h d",
 )
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def test_every_combination_once_with_names_that_tell_them_apart():
     )  # fmt: skip
     names = [case.name for case in cases]
     assert len(set(names)) == len(names) == 2 * (2 + 1) * 4 * 2
-    assert names[0] == "heads=1 len=64 float16 zero_mean seed=0"
+    assert names[0] == "heads=1 len=64 float16 zero_mean scale=1 seed=0"
     assert "heads=6 len=64 float16 spiked scale=0.5 seed=1" in names
 
 

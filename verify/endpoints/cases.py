@@ -111,12 +111,11 @@ def _case(point: Point, build: Callable[[Point], Inputs]) -> Case:
 
 
 def point_name(point: Point) -> str:
-    """For example ``heads=6 len=4096 float16 biased scale=0.5 seed=1``."""
+    """For example ``heads=6 len=4096 float16 biased scale=1 seed=0``."""
     parts = [f"{name}={size}" for name, size in point.shape.items()]
     parts += [f"len={point.length}"] if point.length else []
     parts += [point.dtype, point.data]
-    parts += [f"scale={point.scale:g}"] if point.scale != 1.0 else []
-    return " ".join([*parts, f"seed={point.seed}"])
+    return " ".join([*parts, f"scale={point.scale:g}", f"seed={point.seed}"])
 
 
 def draw_values(

@@ -7,6 +7,7 @@ of the same sums is admitted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -21,6 +22,11 @@ from verify.errors import ArgumentError
 Kind = Literal["bitwise"] | Bound
 
 
+def only(endpoints: Sequence[str], relation: Relation) -> Relation:
+    """``relation``, declared for the named endpoints alone."""
+    return replace(relation, endpoints=tuple(endpoints))
+
+
 def repeat(times: int = 3, kind: Kind = "bitwise") -> Relation:
     """The same call again, ``times`` more, on fresh inputs."""
 
@@ -28,7 +34,7 @@ def repeat(times: int = 3, kind: Kind = "bitwise") -> Relation:
         for number in range(1, times + 1):
             yield Pair(trial.output, trial.call(trial.inputs()), f"repeat {number}")
 
-    return Relation(f"repeat {times} times", kind, run=run)
+    return Relation(f"repeat {times} times" if times > 1 else "repeat", kind, run=run)
 
 
 def permute_pages(
@@ -92,7 +98,7 @@ def pad(
         }
         yield Pair(trial.output, kept)
 
-    return Relation(f"padding by {rows} at the {side}", kind, run=run)
+    return Relation(f"{rows} rows of padding, {side}", kind, run=run)
 
 
 def _padded(

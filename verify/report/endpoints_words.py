@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from verify.endpoints.result import (
     Check,
@@ -50,8 +50,10 @@ def headline(result: EndpointComparison) -> str:
     return f"EQUAL: {plural(len(result.cases), 'case')}, bit for bit"
 
 
-def check_name(check: Check | SpeedCheck | SassCheck) -> str:
-    """Which check on what."""
+def check_name(
+    check: Check | SpeedCheck | SassCheck, cases: Mapping[str, str] | None = None
+) -> str:
+    """Which check on what; ``cases`` are shorter names of the cases."""
     if isinstance(check, SassCheck):
         return f"{check.endpoint}: machine code"
     if isinstance(check, RelationCheck):
@@ -60,12 +62,26 @@ def check_name(check: Check | SpeedCheck | SassCheck) -> str:
         kind = "time"
     else:
         kind = str(type(check).__struct_config__.tag)
-    return f"{check.case} · {check.endpoint} · {kind}"
+    case = check.case if cases is None else cases[check.case]
+    return f"{case} · {check.endpoint} · {kind}"
 
 
 def pair_sizes(tensor: TensorDifference) -> tuple[str, str, str]:
     """Largest difference, relative L2 and largest ULP distance, over finite pairs."""
     return measure(tensor.max_abs), measure(tensor.relative_l2), ulps(tensor.ulp_max)
+
+
+def short_cases(names: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The words that all case names share, and each name without them (names of one case, or that
+    would become empty or equal, stay whole)."""
+    parts = [name.split(" ") for name in names]
+    common = [word for word in parts[0] if all(word in each for each in parts)] if parts else []
+    short = {
+        n: " ".join(w for w in p if w not in common) for n, p in zip(names, parts, strict=True)
+    }
+    if len(names) < 2 or len(set(short.values()) - {""}) < len(names):
+        return "", {name: name for name in names}
+    return " ".join(common), short
 
 
 def route_names(runs: Iterable[RunCheck], fact: EndpointFact) -> str:

@@ -26,6 +26,7 @@ from verify.report.endpoints_words import (
     relation_states,
     route_names,
     sass_text,
+    short_cases,
     speed_interval,
 )
 from verify.report.html.figures import PageFigure, figure
@@ -94,7 +95,7 @@ def render_endpoints_page(result: EndpointComparison, figures: Sequence[PageFigu
         "errors": [shown.get("endpoint-floor"), shown.get("endpoint-errors"), _errors(result)],
         "relations": _relations(result),
         "certificates": _certificates(result),
-        "speed": [shown.get("endpoint-speed"), _speed(result.speed)],
+        "speed": [shown.get("endpoint-speed"), _speed(result)],
         "sass": _sass(result.sass),
         "reproduce": _reproduce(result),
     }
@@ -118,6 +119,7 @@ def _header(result: EndpointComparison, links: Sequence[tuple[str, str]]) -> Mar
         badge,
         tag("h1", result.summary),
         tag("p", "Spec ", code(result.spec)),
+        _common(result),
         _facts(result),
         tag("p", exit_text, class_="exit"),
         tag(
@@ -126,6 +128,11 @@ def _header(result: EndpointComparison, links: Sequence[tuple[str, str]]) -> Mar
             aria_label="Sections",
         ),
     )
+
+
+def _common(result: EndpointComparison) -> Markup | None:
+    common, _ = short_cases(result.cases)
+    return tag("p", "All cases: ", common) if common else None
 
 
 def _facts(result: EndpointComparison) -> Markup:
@@ -158,12 +165,13 @@ def _facts(result: EndpointComparison) -> Markup:
 def _trouble(result: EndpointComparison) -> Child:
     """One block a state, the worst first; short lists are open."""
     blocks: list[Child] = []
+    _, short = short_cases(result.cases)
     for state in (State.FAILED, State.DIFFERENT, State.NOT_RUN, State.EXPLAINED):
         found = result.of(state)
         if not found:
             continue
         items = [
-            [tag("strong", check_name(check)), ": ", check.reason, *_where(check)]
+            [tag("strong", check_name(check, short)), ": ", check.reason, *_where(check)]
             for check in found
         ]
         title = f"{str(state).capitalize()}: {count(len(found))}"
@@ -195,6 +203,7 @@ def _endpoints(result: EndpointComparison) -> Markup:
 
 
 def _bits(result: EndpointComparison) -> Child:
+    _, short = short_cases(result.cases)
     columns = (
         ("Case", False), ("Against", False), ("Result", False), ("Elements that differ", True),
         ("Largest difference", True), ("Relative L2", True), ("Median ULP", True),
@@ -202,7 +211,7 @@ def _bits(result: EndpointComparison) -> Child:
     )  # fmt: skip
     rows = [
         (
-            _with(pair.case, t.name), pair.b, str(pair.state),
+            _with(short[pair.case], t.name), pair.b, str(pair.state),
             f"{count(t.differing_elements)} of {count(t.elements)}", measure(t.max_abs),
             measure(t.relative_l2), ulps(t.ulp_median), ulps(t.ulp_max), t.support or "nowhere",
         )
@@ -215,13 +224,14 @@ def _bits(result: EndpointComparison) -> Child:
 
 
 def _errors(result: EndpointComparison) -> Child:
+    _, short = short_cases(result.cases)
     columns = (
         ("Case", False), ("Endpoint", False), ("Relative L2", True), ("Floor", True),
         ("Error / floor", True), ("Limit", True), ("Largest error", True), ("In ULP", True),
     )  # fmt: skip
     rows = [
         (
-            _with(check.case, t.name), check.endpoint, measure(t.relative_l2), measure(t.floor),
+            _with(short[check.case], t.name), check.endpoint, measure(t.relative_l2), measure(t.floor),
             measure(t.over_floor), measure(check.limit), measure(t.max_abs), measure(t.max_ulp),
         )
         for check in result.checks
@@ -238,13 +248,14 @@ def _relations(result: EndpointComparison) -> Child:
 
 
 def _certificates(result: EndpointComparison) -> Child:
+    _, short = short_cases(result.cases)
     columns = (
         ("Case", False), ("Endpoint", False), ("Outcome", False), ("Rows judged", True),
         ("Declared arithmetic", False), ("Reasons", False),
     )  # fmt: skip
     rows = [
         (
-            check.case, check.endpoint, check.outcome or check.reason,
+            short[check.case], check.endpoint, check.outcome or check.reason,
             "all" if check.rows_judged in (None, check.rows)
             else f"{count(check.rows_judged)} of {count(check.rows)}",
             check.arithmetic, "; ".join(check.reasons) or "none",
@@ -255,7 +266,8 @@ def _certificates(result: EndpointComparison) -> Child:
     return table("Certificates", columns, rows) if rows else None
 
 
-def _speed(speed: Sequence[SpeedCheck]) -> Child:
+def _speed(result: EndpointComparison) -> Child:
+    _, short = short_cases(result.cases)
     columns = (
         ("Case", False), ("Endpoint", False), ("ms", True), ("Base, ms", True), ("Ratio", True),
         ("95 % interval", True), ("Pairs", True), ("Input sets", True), ("Clock", False),
@@ -263,11 +275,11 @@ def _speed(speed: Sequence[SpeedCheck]) -> Child:
     )  # fmt: skip
     rows = [
         (
-            check.case, check.b, measure(check.b_ms), measure(check.a_ms), f"{check.ratio:.3f}",
+            short[check.case], check.b, measure(check.b_ms), measure(check.a_ms), f"{check.ratio:.3f}",
             speed_interval(check), count(check.pairs), count(check.input_sets), check.clock,
             check.reason,
         )
-        for check in speed
+        for check in result.speed
     ]  # fmt: skip
     return table("Times, paired A B B A", columns, rows) if rows else None
 

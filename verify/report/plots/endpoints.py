@@ -16,6 +16,7 @@ from verify.endpoints.result import (
     ReferenceError,
     SpeedCheck,
 )
+from verify.report.endpoints_words import short_cases
 from verify.report.names import shorten
 from verify.report.numbers import measure
 from verify.report.plots.choose import CURVES, evenly
@@ -50,8 +51,9 @@ def draw_endpoint_plots(result: EndpointComparison) -> Iterator[Plot]:
 
 def draw_distances(result: EndpointComparison) -> Plot | None:
     """ULP distances of pairs whose bits differ; None where all are equal."""
+    _, case = short_cases(result.cases)
     pairs = [
-        (f"{check.case} · {check.b}{f' · {tensor.name}' * bool(tensor.name)}", tensor)
+        (f"{case[check.case]} · {check.b}{f' · {tensor.name}' * bool(tensor.name)}", tensor)
         for check in result.checks
         if isinstance(check, PairCheck)
         for tensor in check.tensors
@@ -72,8 +74,14 @@ def draw_distances(result: EndpointComparison) -> Plot | None:
 
 def _references(result: EndpointComparison) -> list[tuple[str, str, ReferenceError, float | None]]:
     """Case (with the output's name), endpoint, errors and limit, in the order of the result."""
+    _, case = short_cases(result.cases)
     return [
-        (f"{check.case}{f' · {error.name}' * bool(error.name)}", check.endpoint, error, check.limit)
+        (
+            f"{case[check.case]}{f' · {error.name}' * bool(error.name)}",
+            check.endpoint,
+            error,
+            check.limit,
+        )
         for check in result.checks
         if isinstance(check, ReferenceCheck)
         for error in check.tensors
@@ -116,7 +124,7 @@ def draw_floor(result: EndpointComparison) -> Plot | None:
 def draw_errors(result: EndpointComparison) -> Plot | None:
     """Distribution of the errors against FP64, one panel a case, one curve an endpoint."""
     found = _references(result)
-    cases = list(dict.fromkeys(case for case, *_ in found))
+    cases = list(dict.fromkeys(case for case, _, error, _ in found if error.errors.counts))
     chosen = [cases[i] for i in evenly(len(cases), PANELS)]
     if not chosen:
         return None
@@ -188,7 +196,8 @@ def draw_speed(result: EndpointComparison) -> Plot | None:
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(FuncFormatter(lambda value, _: ""))
-    _case_axis(axes, [check.case for check in shown])
+    _, case = short_cases(result.cases)
+    _case_axis(axes, [case[check.case] for check in shown])
     base = escape_math(result.endpoints[0].name)
     axes.set_title(f"Time over that of {base}")
     axes.set_xlabel(f"ratio of times (log), median and 95 % interval, {shown[0].clock}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 
@@ -26,6 +26,7 @@ from verify.report.endpoints_words import (
     relation_states,
     route_names,
     sass_text,
+    short_cases,
     speed_interval,
 )
 from verify.report.names import printable, shorten
@@ -34,7 +35,7 @@ from verify.report.terminal.blocks import Justify, heading, labelled, line, tabl
 
 TROUBLE_SHOWN = 12
 PAIRS_SHOWN = 24
-NAME_WIDTH = 24
+NAME_WIDTH, RELATION_WIDTH = 24, 28
 
 _PAIRS: tuple[tuple[str, Justify], ...] = (
     ("case", "left"),
@@ -69,13 +70,15 @@ def render_endpoints(result: EndpointComparison, console: Console) -> None:
     console.print()
     labelled(console, "spec", printable(result.spec), 0)
     labelled(console, "device", printable(result.device), 0)
+    common, short = short_cases(result.cases)
+    labelled(console, "all cases", printable(common), 0)
     _render_endpoints(result, console)
-    _render_trouble(result, console)
-    _render_pairs(result, console)
-    _render_errors(result, console)
+    _render_trouble(result, short, console)
+    _render_pairs(result, short, console)
+    _render_errors(result, short, console)
     _render_relations(result, console)
-    _render_certificates(result, console)
-    _render_speed(result.speed, console)
+    _render_certificates(result, short, console)
+    _render_speed(result.speed, short, console)
     _render_sass(result.sass, console)
     console.print()
     line(console, f"exit code {result.exit_code}: {ENDPOINTS_EXIT[result.exit_code]}")
@@ -89,7 +92,7 @@ def _render_endpoints(result: EndpointComparison, console: Console) -> None:
         line(console, f"{printable(fact.name)}{base}: {printable(route_names(runs, fact))}", "", 1)
 
 
-def _render_trouble(result: EndpointComparison, console: Console) -> None:
+def _render_trouble(result: EndpointComparison, short: Mapping[str, str], console: Console) -> None:
     """Everything that did not pass, the worst kind first."""
     for state, title in (
         (State.FAILED, "Failed"),
@@ -102,7 +105,7 @@ def _render_trouble(result: EndpointComparison, console: Console) -> None:
             continue
         heading(console, f"{title}: {count(len(found))}")
         for check in found[:TROUBLE_SHOWN]:
-            line(console, printable(check_name(check)), "bold", 1)
+            line(console, printable(check_name(check, short)), "bold", 1)
             line(console, printable(check.reason), "", 3)
             for tensor in getattr(check, "tensors", []):
                 if isinstance(tensor, TensorDifference) and tensor.support:
@@ -110,13 +113,13 @@ def _render_trouble(result: EndpointComparison, console: Console) -> None:
         _more(len(found) - TROUBLE_SHOWN, console)
 
 
-def _render_pairs(result: EndpointComparison, console: Console) -> None:
+def _render_pairs(result: EndpointComparison, short: Mapping[str, str], console: Console) -> None:
     pairs = [c for c in result.checks if isinstance(c, PairCheck) and c.tensors]
     if not pairs:
         return
     heading(console, f"Bits against {printable(result.endpoints[0].name)}")
     rows = [
-        (_with(pair.case, tensor.name), pair.b, *_pair_cells(tensor))
+        (_with(short[pair.case], tensor.name), pair.b, *_pair_cells(tensor))
         for pair in pairs
         for tensor in pair.tensors
     ]
@@ -132,14 +135,14 @@ def _pair_cells(tensor: TensorDifference) -> tuple[str, ...]:
     )
 
 
-def _render_errors(result: EndpointComparison, console: Console) -> None:
+def _render_errors(result: EndpointComparison, short: Mapping[str, str], console: Console) -> None:
     checks = [c for c in result.checks if isinstance(c, ReferenceCheck) and c.tensors]
     if not checks:
         return
     heading(console, "Errors against FP64")
     rows = [
         (
-            _with(check.case, tensor.name),
+            _with(short[check.case], tensor.name),
             check.endpoint,
             measure(tensor.relative_l2),
             measure(tensor.floor),
@@ -167,10 +170,12 @@ def _render_relations(result: EndpointComparison, console: Console) -> None:
         (relation, endpoint, declared.split(":")[0], states)
         for relation, endpoint, declared, states in relation_states(checks)
     ]
-    _table(console, columns, rows)
+    _table(console, columns, rows, RELATION_WIDTH)
 
 
-def _render_certificates(result: EndpointComparison, console: Console) -> None:
+def _render_certificates(
+    result: EndpointComparison, short: Mapping[str, str], console: Console
+) -> None:
     checks = [c for c in result.checks if isinstance(c, CertificateCheck)]
     if not checks:
         return
@@ -184,7 +189,7 @@ def _render_certificates(result: EndpointComparison, console: Console) -> None:
     )
     rows = [
         (
-            check.case,
+            short[check.case],
             check.endpoint,
             check.outcome or "none",
             "all"
@@ -197,14 +202,14 @@ def _render_certificates(result: EndpointComparison, console: Console) -> None:
     _table(console, columns, rows)
 
 
-def _render_speed(speed: Sequence[SpeedCheck], console: Console) -> None:
+def _render_speed(speed: Sequence[SpeedCheck], short: Mapping[str, str], console: Console) -> None:
     timed = [check for check in speed if check.pairs]
     if not timed:
         return
     heading(console, f"Time ({timed[0].clock}, ABBA, {plural(timed[0].pairs, 'pair')})")
     rows = [
         (
-            check.case,
+            short[check.case],
             check.b,
             measure(check.b_ms),
             measure(check.a_ms),
@@ -230,13 +235,16 @@ def _render_sass(sass: Sequence[SassCheck], console: Console) -> None:
 
 
 def _table(
-    console: Console, columns: Sequence[tuple[str, Justify]], rows: Iterable[Sequence[str]]
+    console: Console,
+    columns: Sequence[tuple[str, Justify]],
+    rows: Iterable[Sequence[str]],
+    width: int = NAME_WIDTH,
 ) -> None:
-    """A table whose first two columns are names, shortened to leave room for the rest."""
+    """A table whose first column is a name, shortened to leave room for the rest."""
     wanted = list(rows)
     shown = wanted[:PAIRS_SHOWN]
     cells = [tuple(map(printable, row)) for row in shown]
-    names = shorten((row[0] for row in shown), NAME_WIDTH)
+    names = shorten((row[0] for row in shown), width)
     table(
         console,
         columns,
