@@ -16,6 +16,9 @@ from verify.errors import ArgumentError, ModelError
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 ATTENTIONS = ("sdpa", "eager")
 
+_ALIGNMENT = 64
+"""Bytes: what torch's allocator aligns to."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
@@ -49,14 +52,28 @@ def load_model(name: str, *, dtype: str = "fp32", attn: str = "sdpa") -> LoadedM
     return LoadedModel(Path(name).name or name, model, tokenizer, source)
 
 
-def own_aligned_memory(model: torch.nn.Module) -> None:
-    """Copy all weights into memory from torch's allocator, which aligns to 64 bytes.
+def own_aligned_memory(model: torch.nn.Module, alignment: int = _ALIGNMENT) -> None:
+    """Copy all weights into memory of their own, aligned to 64 bytes.
 
     Weights mapped from a file start wherever the file's header ends, and one-row matrix products
     of a CPU give other bits at other addresses modulo 16.
+
+    Args:
+        alignment: a smaller power of two puts them at addresses that are odd multiples of it, to
+            run again what was recorded with mapped weights.
     """
     for tensor in [*model.parameters(), *model.buffers()]:
-        tensor.data = tensor.data.clone()
+        tensor.data = _placed(tensor.data, alignment % _ALIGNMENT)
+
+
+def _placed(tensor: torch.Tensor, offset: int) -> torch.Tensor:
+    """A copy whose address is ``offset`` modulo 64, as far as its elements allow."""
+    size = tensor.element_size()
+    if offset % size or not tensor.numel():
+        return tensor.clone()
+    memory = torch.empty(tensor.numel() + 2 * _ALIGNMENT // size, dtype=tensor.dtype)
+    first = (offset - memory.data_ptr()) % _ALIGNMENT // size
+    return memory[first : first + tensor.numel()].view(tensor.shape).copy_(tensor)
 
 
 def _choose(what: str, value: str, allowed: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from verify.bisect import remainder, statements, token_findings
 from verify.bisect.artefacts import Artefact, find_artefacts, set_apart, state_artefacts
 from verify.bisect.causal import is_causal
+from verify.bisect.causes import known_causes
 from verify.bisect.confounders import declared_formats, find_confounders
 from verify.bisect.coverage import state_incomplete
 from verify.bisect.evidence import Evidence, examine
@@ -174,7 +175,8 @@ class _Bisect:
         evidence = examine(self.compared, place, proven=True)
         local = self._check(place, inputs_equal=True)
         cast, setting = statements.declared_cast(evidence.casts, self.declared)
-        return Judged(evidence, local, fronts.get(place.tap), cast, setting)
+        causes = known_causes(self.compared, place, self.confounders)
+        return Judged(evidence, local, fronts.get(place.tap), cast, setting, causes)
 
     def _check(self, place: Place, *, inputs_equal: bool) -> LocalFinding | None:
         if place.tap in self.victims:

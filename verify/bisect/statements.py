@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from verify.bisect.evidence import Evidence
 from verify.bisect.fronts import Front
@@ -35,6 +35,8 @@ class Judged:
     """The cast that explains every element, if there is one."""
     declared: str | None
     """The differing setting that names the format of the cast."""
+    causes: list[str] = field(default_factory=list)
+    """Differing settings that are known to change this operation, in words."""
 
     @property
     def verdict(self) -> Verdict:
@@ -90,7 +92,7 @@ def _state(group: list[Judged]) -> Finding:
     return Finding(
         verdict=first.verdict,
         title=title,
-        reasons=[*reasons, *_attributes(first), f"{taps[0]}: {origin.judged}"],
+        reasons=[*reasons, *_attributes(first), *first.causes, f"{taps[0]}: {origin.judged}"],
         taps=taps,
         support=first.evidence.support,
         numbers=numbers,
@@ -193,7 +195,7 @@ def _state_local(group: list[LocalFinding]) -> Finding:
         numbers = {"error": worst.error, "bound": worst.bound.value, "bound used": worst.used}
     if len(group) > 1:
         numbers = {"taps": len(group), **numbers}
-    lead = "" if len(group) == 1 or not numbers else f"{worst.tap} uses most: "
+    lead = "" if len(group) == 1 or not worst.used else f"{worst.tap} uses most: "
     return Finding(
         verdict=decide(Measured(subject=Subject.PLACE, local=worst.verdict)),
         title=f"{_list(taps)}: {title}",

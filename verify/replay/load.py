@@ -34,7 +34,7 @@ def load_implementation(dump: Dump, name: str | None = None, **changes: Any) -> 
         name: as for ``verify capture --model``; None: the name in the manifest.
         changes: settings that replace those of the manifest (``attn``, ``kv_cache``).
     """
-    from verify.dumps.hf.load import load_model
+    from verify.dumps.hf.load import load_model, own_aligned_memory
 
     settings = {**dump.manifest.settings, **changes}
     name = name or dump.manifest.model.name
@@ -66,6 +66,9 @@ def load_implementation(dump: Dump, name: str | None = None, **changes: Any) -> 
             hint="pass --model-a (and --model-b), as for verify capture --model",
         ) from error
     _check_weights(dump, loaded.model, name)
+    alignment = settings.get("weights_alignment")
+    if isinstance(alignment, int) and 0 < alignment < 64:
+        own_aligned_memory(loaded.model, alignment)
     threads = settings.get("threads")
     return Implementation(
         loaded.model,
