@@ -84,11 +84,12 @@ def partial_sums(words: Words, dtype_name: str, offset: int = 0) -> Sums:
 def finalise(sums: Sums, dtype_name: str, row_length: int) -> Sums:
     """Digests of whole rows of ``row_length`` elements, uint64 ``[rows]``: a bijection of ``sums``
     for one dtype and length."""
-    return mix64(np.asarray(sums, np.uint64) ^ _salt(dtype_name, row_length))
+    return mix64(np.asarray(sums, np.uint64) ^ salt(dtype_name, row_length))
 
 
 @lru_cache(maxsize=256)
-def _salt(dtype_name: str, row_length: int) -> NDArray[np.uint64]:
+def salt(dtype_name: str, row_length: int) -> NDArray[np.uint64]:
+    """What finalising mixes into a sum, uint64 ``[1]``."""
     return mix64(np.array([(fnv1a(dtype_name) + row_length) & _U64], np.uint64))
 
 

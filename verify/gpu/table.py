@@ -97,6 +97,25 @@ VARIANTS = {
             summary="split-KV decode over the paged E4M3 cache, operands in registers",
             default_defines=_SIX_ONE,
         ),
+        KernelVariant(
+            name="fingerprint",
+            operation="fingerprint",
+            source="fingerprint.cu",
+            entries=("fingerprint_one", "fingerprint_many", "fingerprint_advance"),
+            archs=PORTABLE_ARCHS,
+            mass="none",
+            summary="digest of each row, many tensors a launch",
+        ),
+        KernelVariant(
+            name="fingerprint_full",
+            operation="fingerprint",
+            source="fingerprint_full.cu",
+            entries=("fingerprint_full",),
+            archs=PORTABLE_ARCHS,
+            mass="none",
+            summary="digest, sketch and statistics of each row, many tensors a launch",
+            default_defines=(("KIND", "Float16"),),
+        ),
     )
 }
 

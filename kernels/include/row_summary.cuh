@@ -1,0 +1,341 @@
+// One row's digest, sketch and statistics in one pass: the body of fingerprint_full.
+//
+// The row is cut into groups of 16 elements; two neighbouring lanes hold a group, 8 elements each.
+// The tree of docs/digests.md adds term k + h to term k, h = ceil(n / 2), again and again: level L
+// has h[L] terms, and a term of level L is one or two of level L - 1, k and k + h[L]. A lane pair
+// owns one term (its slot) of the first level with at most 16 * across terms, walks down from there
+// depth first, and the slots are added in shared memory.
+#pragma once
+
+#include "include/element_kinds.cuh"
+#include "include/fingerprint.cuh"
+
+namespace fingerprint {
+
+constexpr int kStack = 5;        // levels of the walk beyond those in registers
+constexpr int kPlaces = 16;      // elements of a group; buckets of a sketch
+constexpr int kMostLevels = 32;  // of a tree
+constexpr int kPitch = kPlaces + 1;  // doubles from one slot to the next: no two lanes share a bank
+
+struct Tables {
+    const u64* weights;   // four planes [units][2]: the weights of lanes 8u .. 8u + 7
+    const u32* plan;      // a group: rotation | signs << 16, bit b: bucket b is negated
+    long long units;
+};
+
+struct SummaryShared {
+    Job job;
+    int level_terms[kMostLevels], levels;
+    double grid[kWarps * 16 * kPitch];
+    double tops[kWarps * 2 * kPlaces];
+    u64 digest[kWarps];
+    Counts counts[kWarps];
+};
+
+struct Eight {
+    double at[8];
+};
+
+// Sums of this lane's eight places over one subtree.
+struct Partial {
+    Eight sketch, sum, squares;
+
+    __device__ __forceinline__ void add(const Partial& left) {
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+            sketch.at[e] = __dadd_rn(left.sketch.at[e], sketch.at[e]);
+            sum.at[e] = __dadd_rn(left.sum.at[e], sum.at[e]);
+            squares.at[e] = __dadd_rn(left.squares.at[e], squares.at[e]);
+        }
+    }
+};
+
+struct RowPlace {
+    const char* data;
+    char* words;              // the row in the row matrix, or null
+    int lead, lead_lanes;     // places and lanes before the first element
+    long long first_group, first_unit;  // of the tables
+};
+
+// Sum of 2^kDepth terms by halving: (i, i + 2^(kDepth - 1)) first.
+template <int kCount>
+__device__ __forceinline__ double tree_sum(double (&term)[kCount]) {
+#pragma unroll
+    for (int half = kCount / 2; half > 0; half /= 2)
+#pragma unroll
+        for (int i = 0; i < half; ++i) term[i] = __dadd_rn(term[i], term[i + half]);
+    return term[0];
+}
+
+__device__ __forceinline__ double minus_zero() { return __hiloint2double((int)0x80000000u, 0); }
+
+// The subtree of 2^K::kLevels groups below slot `slot` of level K::kLevels.
+template <class K>
+__device__ __forceinline__ Partial add_groups(const SummaryShared& s, const RowPlace& row,
+                                              const Tables& t, int slot, bool valid, Sum& digest,
+                                              Counts& counts) {
+    constexpr int W = K::kWords, kLeaves = 1 << K::kLevels;
+    const Job& job = s.job;
+    const int lane = threadIdx.x & 31, half = lane & 1;
+    const int lanes_a_unit = W * 4 / (int)job.lane_bytes;
+    u32 words[kLeaves][W], mask[kLeaves];
+    int rotation[kLeaves];
+    bool live[kLeaves];
+#pragma unroll
+    for (int leaf = 0; leaf < kLeaves; ++leaf) {
+        int group = slot;
+        live[leaf] = valid;
+#pragma unroll
+        for (int level = K::kLevels; level > 0; --level)
+            // Leaf bits in tree order: the lowest level pairs (i, i + kLeaves / 2), see tree_sum.
+            if (leaf >> (K::kLevels - level) & 1) {
+                group += s.level_terms[level];
+                live[leaf] = live[leaf] && group < s.level_terms[level - 1];
+            }
+        const u32 unit = 2 * (u32)group + half;
+#pragma unroll
+        for (int q = 0; q < W; ++q) words[leaf][q] = 0;
+        rotation[leaf] = 0, mask[leaf] = K::kHasMinusZero ? 0 : 0xffff;
+        if (!live[leaf]) continue;
+        const u32 line = __ldg(t.plan + row.first_group + group);
+        rotation[leaf] = line & 15, mask[leaf] = line >> 16;
+        if ((long long)unit * 8 >= job.elements + row.lead) continue;
+        load_unit<W>(job, row.data, unit, row.lead_lanes, words[leaf]);
+    }
+#pragma unroll
+    for (int leaf = 0; leaf < kLeaves; ++leaf) {
+        if (live[leaf]) {
+            int group = slot;
+#pragma unroll
+            for (int level = K::kLevels; level > 0; --level)
+                if (leaf >> (K::kLevels - level) & 1) group += s.level_terms[level];
+            const long long unit = 2ll * group + half;
+            if (row.words)
+                store_unit<W>(job, row.words, unit * lanes_a_unit - row.lead_lanes, words[leaf]);
+            const long long at = row.first_unit + unit * (lanes_a_unit / 8);
+#pragma unroll
+            for (int part = 0; part < (W == 16 ? 2 : 1); ++part)
+#pragma unroll
+                for (int plane = 0; plane < 4; ++plane) {
+                    const ulonglong2 weight = __ldg(
+                        reinterpret_cast<const ulonglong2*>(t.weights) + plane * t.units + at +
+                        part);
+#pragma unroll
+                    for (int i = 0; i < 2; ++i) {
+                        const int l = plane * 2 + i;
+                        u32 x;
+                        if constexpr (W == 2) x = (words[leaf][l / 4] >> (8 * (l & 3))) & 0xff;
+                        else if constexpr (W == 4) x = half_of(words[leaf][l / 2], l & 1);
+                        else x = words[leaf][part * 8 + l];
+                        digest.add(x, i ? weight.y : weight.x);
+                    }
+                }
+        }
+        K::scan(words[leaf], counts, job);
+        if (K::kHasMinusZero && !live[leaf])
+#pragma unroll
+            for (int q = 0; q < W; ++q) words[leaf][q] = K::kMinusZero;
+    }
+    Partial found;
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        double value[kLeaves], square[kLeaves];
+#pragma unroll
+        for (int leaf = 0; leaf < kLeaves; ++leaf) {
+            value[leaf] = K::value(words[leaf], e, job);
+            if (!K::kHasMinusZero && !live[leaf]) value[leaf] = minus_zero();
+            square[leaf] = __dmul_rn(value[leaf], value[leaf]);
+        }
+        found.sum.at[e] = tree_sum(value);
+        found.squares.at[e] = tree_sum(square);
+    }
+#pragma unroll
+    for (int leaf = 0; leaf < kLeaves; ++leaf) {
+        K::permute(words[leaf], rotation[leaf]);
+#pragma unroll
+        for (int q = 0; q < W; ++q)
+            words[leaf][q] =
+                __shfl_sync(0xffffffffu, words[leaf][q], lane ^ (rotation[leaf] >> 3));
+        mask[leaf] >>= 8 * half;
+    }
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+        double value[kLeaves];
+#pragma unroll
+        for (int leaf = 0; leaf < kLeaves; ++leaf) {
+            const double plain = K::value(words[leaf], e, job);
+            const u32 flip = (mask[leaf] << (31 - e)) & 0x80000000u;
+            value[leaf] = __hiloint2double(__double2hiint(plain) ^ (int)flip,
+                                           __double2loint(plain));
+        }
+        found.sketch.at[e] = tree_sum(value);
+    }
+    return found;
+}
+
+// The tree over the slots of one row: each lane of the row's first warp gets the total of place
+// lane & 15.
+__device__ __forceinline__ double add_slots(SummaryShared& s, const Eight& mine, int position,
+                                            bool active, int across) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int base = warp / across * across * 16, inside = (warp % across) * 32 + lane;
+    if (active) {
+        double* to = s.grid + (base + position) * kPitch + (lane & 1) * 8;
+#pragma unroll
+        for (int e = 0; e < 8; ++e) to[e] = mine.at[e];
+    }
+    if (across > 1) __syncthreads();
+    else __syncwarp();
+    const int place = inside & 15, part = inside >> 4;
+    double term[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i)
+        term[i] = s.grid[(base + part + 2 * across * i) * kPitch + place];
+    double total = tree_sum(term);
+    if (across > 1) {
+        double* tops = s.tops + warp / across * across * 32;
+        tops[part * kPlaces + place] = total;
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            term[i] = i < across ? tops[((lane >> 4) + 2 * i) * kPlaces + place] : minus_zero();
+        total = tree_sum(term);
+        __syncthreads();
+    } else {
+        __syncwarp();
+    }
+    return __dadd_rn(total, __shfl_xor_sync(0xffffffffu, total, 16));
+}
+
+__device__ __forceinline__ double add_places(double value) {
+#pragma unroll
+    for (int mask = 8; mask > 0; mask /= 2)
+        value = __dadd_rn(value, __shfl_xor_sync(0xffffffffu, value, mask));
+    return value;
+}
+
+__device__ __forceinline__ u32 add_lanes(u32 value) {
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) value += __shfl_xor_sync(0xffffffffu, value, mask);
+    return value;
+}
+
+__device__ __forceinline__ Counts add_counts(Counts c) {
+    c.nonzero = add_lanes(c.nonzero);
+    const bool special = c.nan | c.positive_infinite | c.negative_infinite;
+    if (__any_sync(0xffffffffu, special)) {
+        c.nan = add_lanes(c.nan);
+        c.positive_infinite = add_lanes(c.positive_infinite);
+        c.negative_infinite = add_lanes(c.negative_infinite);
+    }
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) {
+        c.largest = max(c.largest, __shfl_xor_sync(0xffffffffu, c.largest, mask));
+        c.largest_wide = max(c.largest_wide, __shfl_xor_sync(0xffffffffu, c.largest_wide, mask));
+    }
+    return c;
+}
+
+// Terms of the tree's levels, up to the first with at most `slots`, at least `in_registers` levels.
+__device__ __forceinline__ void plan_levels(SummaryShared& s, int groups, int slots,
+                                            int in_registers) {
+    int level = 0;
+    s.level_terms[0] = groups;
+    while (s.level_terms[level] > slots || level < in_registers) {
+        const int n = s.level_terms[level];
+        s.level_terms[++level] = n > slots ? (n + 1) / 2 : n;
+    }
+    s.levels = level;
+}
+
+// Where a slot stands among 16 * across (a power of two) so that plain halving pairs what the tree
+// pairs.
+__device__ __forceinline__ int slot_position(int slot, int terms, int slots) {
+    int position = 0;
+    for (int bit = slots / 2; bit > 0; bit /= 2) {
+        const int half = (terms + 1) / 2;
+        if (slot >= half) position += bit, slot -= half;
+        terms = half;
+    }
+    return position;
+}
+
+template <class K>
+__device__ __forceinline__ void summarise(SummaryShared& s, const Ring& ring, const Tables& t,
+                                          long long block) {
+    const Job& job = s.job;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int across = (int)job.across, slots = 16 * across;
+    const long long index = block * (kWarps / across) + warp / across;
+    const bool present = index < job.rows;
+    RowPlace row;
+    char* const step = ring.step();
+    const int lanes_an_element = K::kWords == 16 ? 2 : 1;
+    row.lead_lanes = (int)(job.first_lane % (kPlaces * lanes_an_element));
+    row.lead = row.lead_lanes / lanes_an_element;
+    row.first_unit = (job.first_lane - row.lead_lanes) / 8;
+    row.first_group = row.first_unit / (2 * lanes_an_element);
+    row.data = job.data + (present ? row_offset(job, (u32)index) : 0);
+    row.words = job.words && present ? step + job.words + index * job.lanes * job.lane_bytes
+                                     : nullptr;
+    const int groups = (int)((row.lead + job.elements + kPlaces - 1) / kPlaces);
+    if (threadIdx.x == 0) plan_levels(s, groups, slots, K::kLevels);
+    for (int i = threadIdx.x; i < kWarps * 16 * kPitch; i += kThreads) s.grid[i] = minus_zero();
+    __syncthreads();
+
+    const int top = s.levels, terms = s.level_terms[top];
+    const int slot = (warp % across) * 16 + (lane >> 1);
+    const bool active = slot < terms;
+    const int position = slot_position(slot, terms, slots);
+    const int depth = top - K::kLevels;
+    Sum digest = {};
+    Counts counts = {};
+    Partial found, stack[kStack];
+    for (int walk = 0; walk < 1 << depth; ++walk) {
+        int at = slot;
+        bool valid = active && present;
+        for (int level = top; level > K::kLevels; --level)
+            if (walk >> (level - K::kLevels - 1) & 1) {
+                at += s.level_terms[level];
+                valid = valid && at < s.level_terms[level - 1];
+            }
+        found = add_groups<K>(s, row, t, at, valid, digest, counts);
+        int floor = 0;
+        for (; walk >> floor & 1; ++floor) found.add(stack[floor]);
+        if (floor < depth) stack[floor] = found;
+    }
+
+    u64 sum = digest.total();
+#pragma unroll
+    for (int mask = 16; mask > 0; mask /= 2) sum = add_across(sum, mask);
+    counts = add_counts(counts);
+    const double bucket = add_slots(s, found.sketch, position, active, across);
+    const double values = add_places(add_slots(s, found.sum, position, active, across));
+    const double squares = add_places(add_slots(s, found.squares, position, active, across));
+    if (across > 1) {
+        if (lane == 0) s.digest[warp] = sum, s.counts[warp] = counts;
+        __syncthreads();
+        for (int w = 1; w < across; ++w) {
+            const Counts& other = s.counts[warp + w < kWarps ? warp + w : warp];
+            sum += s.digest[warp + w < kWarps ? warp + w : warp];
+            counts.nonzero += other.nonzero, counts.nan += other.nan;
+            counts.positive_infinite += other.positive_infinite;
+            counts.negative_infinite += other.negative_infinite;
+            counts.largest = max(counts.largest, other.largest);
+            counts.largest_wide = max(counts.largest_wide, other.largest_wide);
+        }
+    }
+    if (!present || warp % across) return;
+    if (job.sketches && lane < kPlaces)
+        reinterpret_cast<float*>(step + job.sketches)[index * kPlaces + lane] =
+            __double2float_rn(bucket);
+    if (lane) return;
+    reinterpret_cast<u64*>(step + job.digests)[index] = mix(sum ^ job.salt);
+    if (!job.statistics) return;
+    double* to = reinterpret_cast<double*>(step + job.statistics) + index * 7;
+    to[0] = K::largest(counts), to[1] = values, to[2] = squares;
+    to[3] = counts.nan, to[4] = counts.positive_infinite, to[5] = counts.negative_infinite;
+    to[6] = (double)(job.elements - (long long)counts.nonzero);
+}
+
+}  // namespace fingerprint
