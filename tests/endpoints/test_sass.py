@@ -124,3 +124,13 @@ def test_real_builds():
     assert again.state is State.PASSED and other.state is State.NOTED
     assert other.functions[0].opcodes == {"FADD": -1, "FMUL": 1}  # 2 x is x + x
     assert result.exit_code == 0
+
+
+@needs_nvrtc
+def test_an_endpoint_of_torch_beside_builds_is_noted(monkeypatch):
+    monkeypatch.setattr("verify.endpoints.sass.find_nvdisasm", lambda: "nvdisasm")
+    monkeypatch.setattr("verify.endpoints.sass.disassemble", lambda cubin, tool: LISTING)
+    build = build_module(SOURCE, "sm_90")
+    result = compare_endpoints(_spec(a=build, b=build, torch=None), sass=True)
+    assert [check.state for check in result.sass] == [State.PASSED, State.NOTED]
+    assert result.exit_code == 0

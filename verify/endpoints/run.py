@@ -69,7 +69,11 @@ def compare_endpoints(
             from verify.endpoints.speed import time_case
 
             timed += time_case(spec, case, ran, speed)
-    code = _compare_code(spec, trials) if sass else []
+    code: list[SassCheck] = []
+    if sass:
+        from verify.endpoints.sass import compare_code
+
+        code = compare_code(spec, trials)
     return _conclude(spec, name, done, timed, code, list(command), time.perf_counter() - start)
 
 
@@ -98,13 +102,6 @@ def _run_case(spec: EndpointSpec, case: Case) -> tuple[dict[str, Trial], list[Ch
     for name in list(spec.endpoints)[1:]:
         found.append(checks.check_pair(spec, case, (base, name), ran, found))
     return ran, found
-
-
-def _compare_code(spec: EndpointSpec, trials: dict[str, list[Trial]]) -> list[SassCheck]:
-    from verify.endpoints.sass import compare_builds
-
-    base, *others = spec.endpoints
-    return [compare_builds(spec, base, name, trials) for name in others]
 
 
 def _conclude(

@@ -38,15 +38,25 @@ def need_disassembler() -> str:
     return tool
 
 
-def compare_builds(
+def compare_code(spec: EndpointSpec, trials: Mapping[str, Sequence[Trial]]) -> list[SassCheck]:
+    """Compare what the base and every other endpoint ran: the builds that they name, else those of
+    their routes.
+
+    Other instructions are no fault by themselves: a difference is NOTED, and so is an endpoint
+    that runs no build (torch's own). Where no pair has builds the checks are NOT_RUN.
+    """
+    base, *others = spec.endpoints
+    checks = [_compare_builds(spec, base, name, trials) for name in others]
+    if all(check.state is State.NOTED and not check.functions for check in checks):
+        for check in checks:
+            check.state = State.NOT_RUN
+    return checks
+
+
+def _compare_builds(
     spec: EndpointSpec, a: str, b: str, trials: Mapping[str, Sequence[Trial]]
 ) -> SassCheck:
-    """Compare what two endpoints ran: the builds that they name, else those of their routes.
-
-    Other instructions are no fault by themselves: a difference is NOTED. Without a build on both
-    sides the check is NOT_RUN.
-    """
-    check = SassCheck(a=a, b=b, state=State.NOT_RUN)
+    check = SassCheck(a=a, b=b, state=State.NOTED)
     builds = [_build_of(spec, name, trials[name]) for name in (a, b)]
     if missing := [n for n, build in zip((a, b), builds, strict=True) if build is None]:
         check.reason = f"{' and '.join(missing)} ran no build of machine code"
@@ -54,6 +64,7 @@ def compare_builds(
     (check.build_a, cubin_a), (check.build_b, cubin_b) = (build for build in builds if build)
     texts = [disassemble(cubin, need_disassembler()) for cubin in (cubin_a, cubin_b)]
     if texts[0] is None or texts[1] is None:
+        check.state = State.NOT_RUN
         check.reason = "the disassembler does not read this architecture: set VERIFY_NVDISASM"
         return check
     compare_listings(check, texts[0], texts[1])

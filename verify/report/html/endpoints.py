@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from verify.endpoints.result import (
-    CertificateCheck,
     Check,
     EndpointComparison,
     PairCheck,
     ReferenceCheck,
-    RelationCheck,
-    RunCheck,
     SassCheck,
     SpeedCheck,
     State,
@@ -23,18 +20,23 @@ from verify.report.endpoints_words import (
     STATE_MEANING,
     check_name,
     headline,
-    relation_states,
-    route_names,
-    sass_text,
     short_cases,
-    speed_interval,
+)
+from verify.report.html.endpoint_tables import (
+    bits_table,
+    certificates_table,
+    endpoints_table,
+    errors_table,
+    relations_table,
+    sass_blocks,
+    speed_table,
 )
 from verify.report.html.figures import PageFigure, figure
 from verify.report.html.markup import Child, Markup, join, tag
 from verify.report.html.page import document
-from verify.report.html.tables import bullets, code, definitions, folded, section, table
+from verify.report.html.tables import bullets, code, definitions, folded, section
 from verify.report.json import to_json
-from verify.report.numbers import count, measure, plural, ulps
+from verify.report.numbers import count, measure, plural
 from verify.report.place import prepare, write_file
 
 _TITLES = {
@@ -90,13 +92,13 @@ def render_endpoints_page(result: EndpointComparison, figures: Sequence[PageFigu
     shown = {found.name: figure(found, _NOTES[found.name]) for found in figures}
     parts = {
         "trouble": _trouble(result),
-        "endpoints": _endpoints(result),
-        "bits": [_bits(result), shown.get("endpoint-ulps")],
-        "errors": [shown.get("endpoint-floor"), shown.get("endpoint-errors"), _errors(result)],
-        "relations": _relations(result),
-        "certificates": _certificates(result),
-        "speed": [shown.get("endpoint-speed"), _speed(result)],
-        "sass": _sass(result.sass),
+        "endpoints": endpoints_table(result),
+        "bits": [bits_table(result), shown.get("endpoint-ulps")],
+        "errors": [shown.get("endpoint-floor"), shown.get("endpoint-errors"), errors_table(result)],
+        "relations": relations_table(result),
+        "certificates": certificates_table(result),
+        "speed": [shown.get("endpoint-speed"), speed_table(result)],
+        "sass": sass_blocks(result.sass),
         "reproduce": _reproduce(result),
     }
     filled = {name: part for name, part in parts.items() if join([part])}
@@ -187,117 +189,9 @@ def _where(check: Check | SpeedCheck | SassCheck) -> list[Child]:
     return [tag("span", f" Where: {t.support}.") for t in tensors if t.support]
 
 
-def _endpoints(result: EndpointComparison) -> Markup:
-    rows = [
-        (
-            fact.name,
-            "base" if number == 0 else "",
-            route_names(
-                [c for c in result.checks if isinstance(c, RunCheck) and c.endpoint == fact.name],
-                fact,
-            ),
-        )
-        for number, fact in enumerate(result.endpoints)
-    ]
-    return table("Endpoints", (("Endpoint", False), ("", False), ("Route", False)), rows)
-
-
-def _bits(result: EndpointComparison) -> Child:
-    _, short = short_cases(result.cases)
-    columns = (
-        ("Case", False), ("Against", False), ("Result", False), ("Elements that differ", True),
-        ("Largest difference", True), ("Relative L2", True), ("Median ULP", True),
-        ("Largest ULP", True), ("Where", False),
-    )  # fmt: skip
-    rows = [
-        (
-            _with(short[pair.case], t.name), pair.b, str(pair.state),
-            f"{count(t.differing_elements)} of {count(t.elements)}", measure(t.max_abs),
-            measure(t.relative_l2), ulps(t.ulp_median), ulps(t.ulp_max), t.support or "nowhere",
-        )
-        for pair in result.checks
-        if isinstance(pair, PairCheck)
-        for t in pair.tensors
-    ]  # fmt: skip
-    base = result.endpoints[0].name
-    return table(f"Outputs against those of {base}", columns, rows) if rows else None
-
-
-def _errors(result: EndpointComparison) -> Child:
-    _, short = short_cases(result.cases)
-    columns = (
-        ("Case", False), ("Endpoint", False), ("Relative L2", True), ("Floor", True),
-        ("Error / floor", True), ("Limit", True), ("Largest error", True), ("In ULP", True),
-    )  # fmt: skip
-    rows = [
-        (
-            _with(short[check.case], t.name), check.endpoint, measure(t.relative_l2), measure(t.floor),
-            measure(t.over_floor), measure(check.limit), measure(t.max_abs), measure(t.max_ulp),
-        )
-        for check in result.checks
-        if isinstance(check, ReferenceCheck)
-        for t in check.tensors
-    ]  # fmt: skip
-    return table("Errors against float64", columns, rows) if rows else None
-
-
-def _relations(result: EndpointComparison) -> Child:
-    checks = [c for c in result.checks if isinstance(c, RelationCheck)]
-    columns = (("Relation", False), ("Endpoint", False), ("Declared", False), ("Cases", False))
-    return table("Relations", columns, relation_states(checks)) if checks else None
-
-
-def _certificates(result: EndpointComparison) -> Child:
-    _, short = short_cases(result.cases)
-    columns = (
-        ("Case", False), ("Endpoint", False), ("Outcome", False), ("Rows judged", True),
-        ("Declared arithmetic", False), ("Reasons", False),
-    )  # fmt: skip
-    rows = [
-        (
-            short[check.case], check.endpoint, check.outcome or check.reason,
-            "all" if check.rows_judged in (None, check.rows)
-            else f"{count(check.rows_judged)} of {count(check.rows)}",
-            check.arithmetic, "; ".join(check.reasons) or "none",
-        )
-        for check in result.checks
-        if isinstance(check, CertificateCheck)
-    ]  # fmt: skip
-    return table("Certificates", columns, rows) if rows else None
-
-
-def _speed(result: EndpointComparison) -> Child:
-    _, short = short_cases(result.cases)
-    columns = (
-        ("Case", False), ("Endpoint", False), ("ms", True), ("Base, ms", True), ("Ratio", True),
-        ("95 % interval", True), ("Pairs", True), ("Input sets", True), ("Clock", False),
-        ("Note", False),
-    )  # fmt: skip
-    rows = [
-        (
-            short[check.case], check.b, measure(check.b_ms), measure(check.a_ms), f"{check.ratio:.3f}",
-            speed_interval(check), count(check.pairs), count(check.input_sets), check.clock,
-            check.reason,
-        )
-        for check in result.speed
-    ]  # fmt: skip
-    return table("Times, paired A B B A", columns, rows) if rows else None
-
-
-def _sass(sass: Sequence[SassCheck]) -> Child:
-    return [
-        tag("article", tag("h3", check.endpoint), bullets([code(t) for t in sass_text(check)]))
-        for check in sass
-    ]
-
-
 def _reproduce(result: EndpointComparison) -> Child:
     settings = {k: v for k, v in result.environment.items() if isinstance(v, str | int) and v}
     return [
         tag("pre", " ".join(result.command)),
         definitions((name, str(value)) for name, value in settings.items()),
     ]
-
-
-def _with(case: str, name: str) -> str:
-    return f"{case} · {name}" if name else case
