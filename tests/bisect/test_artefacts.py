@@ -5,8 +5,10 @@ import pytest
 
 from tests.support.synthetic_dumps import SyntheticRun, Weight
 from tests.support.toy_runs import HEAD_DIM, HEADS, Toy, record
+from verify.bisect.local import LocalFinding
 from verify.bisect.result import Verdict
 from verify.bisect.run import bisect
+from verify.bounds import Bound
 
 PROMPT = {"p#0": [1, 2, 3, 4, 5, 6]}
 CORE, OUT = "layers.1.attn.out", "layers.0.out"
@@ -84,6 +86,35 @@ def test_it_is_told_above_innocent_rounding_and_the_rounding_stays_its_own_findi
     assert f"{CORE} is not the same tensor in both runs" in titles
     assert [origin.tap for origin in result.origins] == ["layers.0.attn.out"]
     assert Verdict.DEFECT not in [finding.verdict for finding in result.findings]
+
+
+def test_a_check_that_was_given_such_a_tap_accuses_nobody(tmp_path):
+    """A replay computes the readers from what the dump holds, and finds them all wrong."""
+
+    def accuse(op):
+        adds = op.place.tap in ("layers.1.q_proj.out", "layers.1.mlp.out")
+        verdict = Verdict.DEFECT if adds else Verdict.ROUNDING
+        return LocalFinding(op.place.tap, verdict, "replayed", Bound(1.0, "a test"), 0.5, 0, 0)
+
+    step = {"layers.0.attn.out": lambda values, rows: values * np.float32(1 + 2**-22)}
+    b = Toy(PROMPT, faults=step, misrecorded={OUT: lambda v, seen: seen["layers.0.mlp.out"]})
+    dumps = record(tmp_path / "a", Toy(PROMPT)), record(tmp_path / "b", b)
+    result = bisect(*dumps, checkers=[accuse])
+    assert (result.verdict, result.exit_code) == (Verdict.NOT_COMPARABLE, 3)
+    titles = [f.title for f in result.findings if f.verdict is Verdict.NOT_COMPARABLE]
+    assert titles[0] == f"{OUT} is not the same tensor in both runs"
+    assert "not judged, one of its inputs was recorded as something else" in titles[1]
+
+
+def test_nan_in_every_step_is_no_broken_capture(tmp_path):
+    def nan(values, rows):
+        values[-1] = np.nan
+        return values
+
+    toy = Toy(PROMPT, tokens=3, faults={"layers.0.attn.out": nan})
+    result = bisect(record(tmp_path / "a", Toy(PROMPT, tokens=3)), record(tmp_path / "b", toy))
+    assert result.verdict is Verdict.DEFECT
+    assert result.findings[0].taps == ["layers.0.attn.out"]
 
 
 def test_a_defect_behind_such_a_tap_is_still_seen(tmp_path):

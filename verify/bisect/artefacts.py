@@ -68,6 +68,37 @@ def state_artefacts(artefacts: list[Artefact]) -> list[Finding]:
     ]
 
 
+def misled(compared: RowComparison, artefacts: list[Artefact]) -> set[str]:
+    """Taps that read one of the artefacts in either run: a replay that is given what the dump holds
+    there computes them from the wrong tensor."""
+    x = compared.alignment
+    wrong = {artefact.tap for artefact in artefacts}
+    found: set[str] = set()
+    for index in (x.a, x.b):
+        taps = {(r.rank, r.seq): r.tap for r in index.records}
+        for record in index.records:
+            read = {taps.get((record.rank, s.seq)) for s in record.inputs if s.seq is not None}
+            if read & wrong and record.tap not in wrong:
+                found.add(record.tap)
+    return found
+
+
+def state_misled(taps: list[str]) -> list[Finding]:
+    """Taps that a check accused on the ground of what an artefact holds."""
+    if not taps:
+        return []
+    return [
+        Finding(
+            verdict=decide(Measured(subject=Subject.RECORDING)),
+            title=f"{taps[0]}{f' and {len(taps) - 1} more' if taps[1:] else ''}: not judged, one of "
+            "its inputs was recorded as something else than it read",
+            reasons=["a replay from that record computes something else, which says nothing"],
+            taps=taps,
+            settle=[_SETTLE],
+        )
+    ]
+
+
 def _unread(compared: RowComparison, tap: Carried) -> Artefact | None:
     """An artefact where the readers of a tap do not show its difference."""
     if tap.share is None or tap.share > PASSED_IF_KNOWN:

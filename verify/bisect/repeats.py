@@ -10,10 +10,12 @@ from verify.bisect.result import Finding
 from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.taps import layer_of, without_layer
 from verify.compare.index import PADDING, RowIndex
+from verify.compare.pairs import read_entries
 from verify.dumps.format.tokens import TOKENS_IN
-from verify.formats import get_format
+from verify.formats import decode, get_format
 
 _STEPS = 3  # two steps may hold the same rows by chance of their tokens
+_TAPS = 3  # what is left of a run where a few taps were recorded may rightly stay the same
 
 _SETTLE = "record copies: `verify capture`, or verify.dumps.capture for your own loop"
 
@@ -41,7 +43,10 @@ def repeated_layers(index: RowIndex) -> list[str]:
             digests[without_layer(record.tap)][layer].append(rows.tobytes())
     several = {tap: list(layers.values()) for tap, layers in digests.items() if len(layers) > 1}
     repeated = [tap for tap, held in several.items() if all(rows == held[0] for rows in held)]
-    return repeated if 2 * len(repeated) > len(several) else []
+    if 2 * len(repeated) <= len(several):
+        return []
+    first = {without_layer(r.tap): r.tap for r in reversed(index.records)}
+    return repeated if any(_is_varied(index, first[tap]) for tap in repeated) else []
 
 
 def repeated_steps(index: RowIndex) -> list[str]:
@@ -63,7 +68,21 @@ def repeated_steps(index: RowIndex) -> list[str]:
             digests[record.tap][record.step].add(digest)
     several = {tap: list(steps.values()) for tap, steps in digests.items() if len(steps) >= _STEPS}
     repeated = [tap for tap, held in several.items() if all(rows == held[0] for rows in held)]
-    return repeated if len(tokens) > 1 and 2 * len(repeated) > len(several) else []
+    if len(tokens) < 2 or len(repeated) < _TAPS or 2 * len(repeated) <= len(several):
+        return []
+    return repeated if any(_is_varied(index, tap) for tap in repeated) else []
+
+
+def _is_varied(index: RowIndex, tap: str) -> bool:
+    """Whether the first row of a tap holds several finite values: NaN or zeros everywhere repeat
+    without any capture at fault."""
+    number = next(n for n, record in enumerate(index.records) if record.tap == tap)
+    record = index.records[number]
+    if index.dump.holder(record).kept != "full":
+        return True
+    own = index.entries(number)
+    values = decode(read_entries(index, np.arange(own.start, own.start + 1)), record.dtype)
+    return bool(np.isfinite(values).all() and len(np.unique(values)) > 1)
 
 
 def _all_equal(side: str, taps: list[str], where: str) -> Finding:

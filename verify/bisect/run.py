@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from verify.bisect import remainder, statements, token_findings
-from verify.bisect.artefacts import Artefact, find_artefacts, set_apart, state_artefacts
+from verify.bisect.again import recapture
+from verify.bisect.artefacts import (
+    Artefact,
+    find_artefacts,
+    misled,
+    set_apart,
+    state_artefacts,
+    state_misled,
+)
 from verify.bisect.causal import is_causal
 from verify.bisect.causes import known_causes
 from verify.bisect.confounders import declared_formats, find_confounders
@@ -28,6 +36,8 @@ from verify.bisect.verdict import SEVERITY, exit_code, say_accepted, worst
 from verify.compare.result import Comparison
 from verify.compare.run import RowComparison, compare_rows
 from verify.dumps.format import Dump
+
+_ROUNDING = Verdict.ROUNDING
 
 _MAX_PLACES = 64
 """Origins that are looked at word by word; the rest is counted."""
@@ -119,6 +129,7 @@ class _Bisect:
         artefacts: list[Artefact],
     ) -> None:
         self.artefacts = artefacts
+        self.misled = misled(compared, artefacts)
         self.padding = find_padding_fronts(compared)
         self.victims = {tap for front in self.padding for tap in front.victims}
         self.compared = compared
@@ -190,12 +201,15 @@ class _Bisect:
         judged |= {each.tap for each in self.artefacts} | self.victims
         others = [f for f in check_all(self.compared, self.checkers) if f.tap not in judged]
         judged |= {found.tap for found in others}
+        wrong = [f.tap for f in others if f.tap in self.misled and f.verdict is not _ROUNDING]
+        others = [found for found in others if found.tap not in wrong]
         by_weights = begins.by_weights
         casts = [cast for evidence in by_weights[:1] for cast in evidence.casts]
         findings = [
             *statements.state_origins(j for j in begins.proven if not _is_token(j.evidence)),
             *statements.state_local(others),
             *state_artefacts(self.artefacts),
+            *state_misled(wrong),
             *map(state_padding, self.padding),
             *map(statements.state_front, begins.fronts),
             *(statements.state_open(e) for e in begins.open if e.origin.tap not in judged),
@@ -212,7 +226,20 @@ class _Bisect:
         findings += token_findings.state_lead(tokens, _open_taps(findings))
         if self.checkers:
             statements.drop_replay_advice(findings)
+        self._spell_commands(findings, tokens)
         return sorted(findings, key=lambda f: -SEVERITY.index(f.verdict))
+
+    def _spell_commands(self, findings: list[Finding], tokens: TokenReport) -> None:
+        """Advice to capture again becomes the command to do it with."""
+        tape = "" if tokens.first is None else recapture(self.b, tape=self.a)
+        spelled = {
+            statements.TAPE: [f"{tape}  (positions after the flip compare as well)"]
+            if tape
+            else [],
+            statements.MORE_TAPS: [recapture(d, taps="default") for d in (self.a, self.b)],
+        }
+        for finding in findings:
+            finding.settle = [s for step in finding.settle for s in spelled.get(step, [step])]
 
 
 def _open_taps(findings: list[Finding]) -> list[str]:

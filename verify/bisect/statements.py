@@ -21,7 +21,9 @@ _NO_NAN = (
     "rounding makes no NaN of finite numbers: something inside the operation left the range, "
     "divided zero by zero, or read what was never written"
 )
-_TAPE = "capture B with --tape A, so that the positions after the flip compare as well"
+TAPE = "capture B with --tape A, so that the positions after the flip compare as well"
+
+MORE_TAPS = "record what it was computed from, with edges traced: --taps default --edges trace"
 
 
 @dataclass(slots=True)
@@ -117,7 +119,7 @@ def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
     if cast is not None and first.declared is not None:
         other = "A" if cast.rounded == "B" else "B"
         title = f"{cast.rounded} holds {named} of {other} rounded to {cast.format}"
-        return title, [cast.describe(), f"the settings declare it ({first.declared})"], [_TAPE]
+        return title, [cast.describe(), f"the settings declare it ({first.declared})"], [TAPE]
     if cast is not None:
         return (
             f"{named}: a cast to {cast.format} that no setting declares",
@@ -217,7 +219,7 @@ def state_open(place: Evidence) -> Finding:
         taps=[place.origin.tap],
         support=place.support,
         numbers={k: v for k, v in place.origin.measure.items() if v is not None},
-        settle=["record more taps before it (--taps), with edges traced"],
+        settle=[MORE_TAPS],
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from verify.bisect.again import recapture
 from verify.bisect.fed import check_fed
 from verify.bisect.repeats import check_repeats
 from verify.bisect.result import Finding
@@ -18,20 +19,24 @@ _SIZES = (
     "num_experts_per_tok", "layer_types",
 )  # fmt: skip
 
-_RECAPTURE = "capture both runs with the same --prompt and model, or force A's tokens with --tape A"
+_SAME = "capture both runs with the same prompts and model"
 
 
 def check_workloads(a: Dump, b: Dump) -> list[Finding]:
     """Prompts, tape and architecture, from the manifests alone. Empty: go on."""
-    found = [*_check_sequences(a, b), *_check_tape(a, b), *_check_architecture(a, b)]
+    same_text = f"give B the prompts and tokens of A: {recapture(b, tape=a, prompts=True)}"
+    found = [
+        *((*each, same_text) for each in (*_check_sequences(a, b), *_check_tape(a, b))),
+        *((*each, "capture both runs with one model") for each in _check_architecture(a, b)),
+    ]
     return [
         Finding(
             verdict=decide(Measured(subject=Subject.RUNS)),
             title=title,
             reasons=reasons,
-            settle=[_RECAPTURE],
+            settle=[settle],
         )
-        for title, reasons in found
+        for title, reasons, settle in found
     ]
 
 
@@ -130,5 +135,5 @@ def _nothing_compared(compared: RowComparison) -> Finding:
         verdict=decide(Measured(subject=Subject.RUNS)),
         title="Nothing could be compared",
         reasons=reasons,
-        settle=["`verify inspect RUN` shows the taps and sequences of each run", _RECAPTURE],
+        settle=["`verify inspect RUN` shows the taps and sequences of each run", _SAME],
     )

@@ -12,7 +12,7 @@ from rich.console import Console
 from verify.errors import ArgumentError, VerifyError
 
 if TYPE_CHECKING:
-    from verify.bisect.local import Checker
+    from verify.bisect.local import Checker, LocalFinding, Op
     from verify.bisect.result import BisectResult
     from verify.dumps.format import Dump
 
@@ -107,7 +107,20 @@ def _bisect(
 
 
 def _replayed(a: Dump, b: Dump, model_a: str | None, model_b: str | None) -> Checker:
-    """Run both models again, and answer from what they did."""
+    """Answers from running both models again, which happens once there is something to ask: runs
+    that cannot be compared, or that agree in every bit, load nothing."""
+    answer: Checker | None = None
+
+    def ask(op: Op) -> LocalFinding | None:
+        nonlocal answer
+        if answer is None:
+            answer = _run_again(a, b, model_a, model_b)
+        return answer(op)
+
+    return ask
+
+
+def _run_again(a: Dump, b: Dump, model_a: str | None, model_b: str | None) -> Checker:
     from verify.replay.checker import checker
     from verify.replay.load import load_models
     from verify.replay.refuse import check_dumps

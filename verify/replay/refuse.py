@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
+from verify.bisect.again import recapture
 from verify.bisect.validity import check_workloads
 from verify.dumps.format import Dump
 from verify.dumps.format.tokens import TOKENS_IN
 from verify.errors import NotComparableError, UsageError
-
-_IN_FULL = "verify capture --taps default --level full (and the options of that run)"
 
 
 def check_dumps(a: Dump, b: Dump) -> None:
@@ -24,7 +23,7 @@ def check_dumps(a: Dump, b: Dump) -> None:
             findings[0].title,
             where=f"{a.path} and {b.path}",
             found="; ".join(findings[0].reasons[:2]),
-            hint=f"capture B with the prompts of A, and its tokens forced: --tape {a.path}",
+            hint=recapture(b, tape=a, prompts=True),
         )
     for dump in (a, b):
         _check(dump)
@@ -44,7 +43,7 @@ def _check(dump: Dump) -> None:
             "the dump does not say which tokens its steps were given",
             where=dump.path,
             found=f"no record of {TOKENS_IN}",
-            hint=f"capture again: {_IN_FULL}",
+            hint=recapture(dump, level="full", taps="default"),
         )
     words = [r for r in records if dump.holder(r).kept == "full" and not r.tap.startswith("tokens")]
     if not words:
@@ -53,7 +52,7 @@ def _check(dump: Dump) -> None:
             where=dump.path,
             found=f"level {dump.manifest.capture.get('level', 'unknown')}",
             allowed="full",
-            hint=f"capture again: {_IN_FULL}",
+            hint=recapture(dump, level="full", taps="default"),
         )
 
 
