@@ -111,8 +111,10 @@ def test_nan_in_every_step_is_no_broken_capture(tmp_path):
         values[-1] = np.nan
         return values
 
-    toy = Toy(PROMPT, tokens=3, faults={"layers.0.attn.out": nan})
-    result = bisect(record(tmp_path / "a", Toy(PROMPT, tokens=3)), record(tmp_path / "b", toy))
+    forced = {"p#0": [3, 4, 5]}
+    toy = Toy(PROMPT, forced=forced, faults={"layers.0.attn.out": nan})
+    a = record(tmp_path / "a", Toy(PROMPT, forced=forced))
+    result = bisect(a, record(tmp_path / "b", toy))
     assert result.verdict is Verdict.DEFECT
     assert result.findings[0].taps == ["layers.0.attn.out"]
 
