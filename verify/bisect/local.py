@@ -69,6 +69,8 @@ class LocalFinding:
     element: int
     title: str = ""
     """What taps with the same title and verdict have in common; they are stated together."""
+    size: float | None = None
+    """Relative L2 of the local part over all rows, where it was measured."""
 
     @property
     def used(self) -> float:

@@ -35,6 +35,8 @@ class Finding(msgspec.Struct, kw_only=True):
     support: str = ""
     """Layers, rows, heads, channels, positions concerned, in words."""
     numbers: dict[str, float | int | str] = msgspec.field(default_factory=dict)
+    sizes: dict[str, float] = msgspec.field(default_factory=dict)
+    """Tap -> size of what it adds itself: relative L2 over its rows, where that was measured."""
     settle: list[str] = msgspec.field(default_factory=list)
     """Commands or captures that would decide what is open."""
 

@@ -98,8 +98,15 @@ def _state(group: list[Judged]) -> Finding:
         taps=taps,
         support=first.evidence.support,
         numbers=numbers,
+        sizes={p.evidence.origin.tap: size for p in group if (size := _size(p))},
         settle=settle,
     )
+
+
+def _size(place: Judged) -> float:
+    """Relative L2 of the difference: inputs are equal, so the operation adds all of it."""
+    size = place.evidence.origin.measure.get("relative L2")
+    return float(size) if isinstance(size, int | float) else 0.0
 
 
 def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
@@ -204,6 +211,7 @@ def _state_local(group: list[LocalFinding]) -> Finding:
         reasons=[f"{lead}{worst.reason}", f"bound: {worst.bound.why}"],
         taps=taps,
         numbers=numbers,
+        sizes={each.tap: each.size for each in group if each.size},
     )
 
 

@@ -33,6 +33,8 @@ _VERDICTS = {
 }
 
 _NOTHING = Bound(0.0, "the same inputs gave the same bits in both implementations")
+_ONE_RESULT = "the operation has one right result"
+_NOT_FINITE = "no rounding makes a value that is not finite of these inputs"
 _BUDGET = "share of what the roundings of both sides allow, from FP64 on the same inputs"
 
 
@@ -75,10 +77,11 @@ def _answer(tap: str, known: TapReplay, op: Op, declared: dict[str, str]) -> Loc
     if used is not None and 0.0 < used < math.inf and 0.0 < known.largest_local < math.inf:
         bound = Bound(known.largest_local / used, _BUDGET)
     elif used == math.inf:
-        bound = Bound(0.0, "no rounding makes a value that is not finite of these inputs")
+        one = known.op in ("copy", "product")
+        bound = Bound(0.0, _ONE_RESULT if one else _NOT_FINITE)
     row = int(op.largest(1)[0])
     error = known.largest_local if used is not None else 0.0
-    return LocalFinding(tap, verdict, reason, bound, error, row, 0, title)
+    return LocalFinding(tap, verdict, reason, bound, error, row, 0, title, known.local)
 
 
 def _repeats(dump: Dump) -> dict[str, str]:

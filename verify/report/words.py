@@ -5,10 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from verify.bisect.result import BisectResult, Confounder, Origin, TokenPosition, Verdict
+from verify.bisect.result import (
+    BisectResult,
+    Confounder,
+    Finding,
+    Origin,
+    TokenPosition,
+    Verdict,
+)
 from verify.compare import exit_codes
 from verify.compare.result import Comparison, RowRef, TapComparison, Unmatched
-from verify.report.names import printable, quoted
+from verify.report.names import printable, quoted, shorten
 from verify.report.numbers import anything, count, measure, plural, size
 
 VERDICT_MEANING: dict[Verdict, str] = {
@@ -153,6 +160,16 @@ def _kind_line(result: BisectResult, kind: str) -> str:
     if not flipped and (not of_kind or kind not in ("exact tie", "near tie")):
         return ""
     return f"{plural(len(of_kind), 'choice')} with {_CLOSENESS[kind]}, of which {flipped} flipped."
+
+
+def size_text(finding: Finding) -> str:
+    """What the taps of a finding add themselves, as a range with its ends named; empty for one."""
+    if len(finding.sizes) < 2:
+        return ""
+    ends = sorted(finding.sizes, key=lambda tap: finding.sizes[tap])
+    short = shorten([ends[0], ends[-1]], 34)
+    least, most = (f"{measure(finding.sizes[tap])} ({short[tap]})" for tap in (ends[0], ends[-1]))
+    return f"{least} to {most}, relative L2 that each adds"
 
 
 def origin_status(origin: Origin) -> str:

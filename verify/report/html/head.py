@@ -10,7 +10,14 @@ from verify.report.html.markup import Markup, tag
 from verify.report.html.tables import bullets, code, definitions, section
 from verify.report.names import shorten
 from verify.report.numbers import count, measure, plural
-from verify.report.words import VERDICT_MEANING, exit_text, pairs, to_settle, token_text
+from verify.report.words import (
+    VERDICT_MEANING,
+    exit_text,
+    pairs,
+    size_text,
+    to_settle,
+    token_text,
+)
 
 # The sign says the same as the colour, for print and for readers who do not see colours.
 _SIGN: dict[Verdict, tuple[str, str]] = {
@@ -113,6 +120,7 @@ def _finding(index: int, result: BisectResult) -> Markup:
                 ("Where", finding.support),
                 ("Taps", [[code(tap), " "] for tap in finding.taps[:12]]),
                 ("More taps", _more(len(finding.taps) - 12)),
+                ("Sizes", size_text(finding)),
                 *pairs(finding.numbers),
             )
         ),

@@ -16,6 +16,7 @@ from verify.report.words import (
     left_out_or_nothing,
     ordered,
     pairs,
+    size_text,
     to_settle,
 )
 
@@ -50,6 +51,7 @@ def _render_findings(findings: list[Finding], console: Console) -> None:
         bullets(console, map(printable, finding.reasons))
         labelled(console, "where", printable(finding.support))
         labelled(console, "taps", _tap_list(finding.taps, console.width))
+        labelled(console, "sizes", size_text(finding))
         labelled(console, "numbers", ", ".join(f"{n} {v}" for n, v in pairs(finding.numbers)))
 
 
