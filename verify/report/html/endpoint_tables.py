@@ -69,7 +69,8 @@ def errors_table(result: EndpointComparison) -> Child:
     )  # fmt: skip
     rows = [
         (
-            _with(short[check.case], t.name), _keep(check.endpoint), measure(t.relative_l2), measure(t.floor),
+            _with(short[check.case], t.name), _keep(check.endpoint),
+            measure(t.relative_l2), measure(t.floor),
             measure(t.over_floor), measure(check.limit), measure(t.max_abs), measure(t.max_ulp),
         )
         for check in result.checks
@@ -113,7 +114,8 @@ def speed_table(result: EndpointComparison) -> Child:
     )  # fmt: skip
     rows = [
         (
-            short[check.case], _keep(check.b), measure(check.b_ms), measure(check.a_ms), f"{check.ratio:.3f}",
+            short[check.case], _keep(check.b),
+            measure(check.b_ms), measure(check.a_ms), f"{check.ratio:.3f}",
             speed_interval(check), count(check.pairs), count(check.input_sets), check.clock,
             check.reason,
         )

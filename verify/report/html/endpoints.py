@@ -186,7 +186,7 @@ def _trouble(result: EndpointComparison) -> Child:
 
 def _where(check: Check | SpeedCheck | SassCheck) -> list[Child]:
     tensors = [t for t in getattr(check, "tensors", []) if isinstance(t, TensorDifference)]
-    return [tag("span", f" Where: {t.support}.") for t in tensors if t.support]
+    return [tag("span", f". Where: {t.support}.") for t in tensors if t.support]
 
 
 def _reproduce(result: EndpointComparison) -> Child:
