@@ -83,7 +83,10 @@ def cases() -> list[Case]:
         return lattice(make, shapes=shapes, lengths=[160], data=["zero_mean", "biased"])
     shapes.append({"queries": 1024, "heads": 6})
     kinds = ["zero_mean", "biased", "spiked", "near_overflow"]
-    return lattice(make, shapes=shapes, lengths=[4128], data=kinds, device=DEVICE)
+    return lattice(
+        make, shapes=shapes, lengths=[4128], data=kinds, device=DEVICE,
+        keep=lambda point: point.shape["queries"] == 64 or point.data in kinds[:2],
+    )  # fmt: skip
 
 
 NAMES = list(kernels())
