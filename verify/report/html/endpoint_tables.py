@@ -94,7 +94,7 @@ def certificates_table(result: EndpointComparison) -> Child:
     )  # fmt: skip
     rows = [
         (
-            short[check.case], _keep(check.endpoint), check.outcome or check.reason,
+            short[check.case], _keep(check.endpoint), _keep(check.outcome or check.reason[:60]),
             "all" if check.rows_judged in (None, check.rows)
             else f"{count(check.rows_judged)} of {count(check.rows)}",
             check.arithmetic, "; ".join(check.reasons) or "none",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -192,6 +193,12 @@ def _where(check: Check | SpeedCheck | SassCheck) -> list[Child]:
 def _reproduce(result: EndpointComparison) -> Child:
     settings = {k: v for k, v in result.environment.items() if isinstance(v, str | int) and v}
     return [
-        tag("pre", " ".join(result.command)),
+        tag("pre", code(shlex.join(result.command)), tabindex=0),
+        tag(
+            "p",
+            "Every number of this page stands in ",
+            tag("a", "endpoints.json", href="endpoints.json"),
+            " beside it.",
+        ),
         definitions((name, str(value)) for name, value in settings.items()),
     ]
