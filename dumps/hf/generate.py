@@ -118,11 +118,16 @@ def forward_step(
         if not choose:
             return None
         last = logits[:, -1, :]
-        tokens = torch.argmax(last, dim=-1, keepdim=True)
+        tokens = choose_token(last)
         run.record("tokens.out", tokens, axes="b t", columns=[width - 1])
     count = min(_CANDIDATES, last.shape[-1])
     state.candidates.update(torch.topk(last.float(), count).indices.flatten().tolist())
     return tokens
+
+
+def choose_token(logits: torch.Tensor) -> torch.Tensor:
+    """The largest of ``logits`` [b, v], the first of equal ones: ids [b, 1]."""
+    return torch.argmax(logits, dim=-1, keepdim=True)
 
 
 def _arguments(

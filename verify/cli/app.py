@@ -31,6 +31,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("inspect", "verify.cli.inspect", "inspect"),
     ("plot", "verify.cli.plot", "plot"),
     ("demo", "verify.cli.demo", "demo"),
+    ("selftest", "verify.cli.selftest", "selftest"),
     ("decode-table", "verify.cli.decode_table", "decode_table"),
     ("certify", "verify.cli.certify", "certify"),
     ("endpoints", "verify.cli.endpoints", "endpoints"),

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
+from verify.bisect.moves import MOVES
 from verify.compare import exit_codes
 from verify.compare.index import RowIndex
 from verify.dumps.format import Dump
 from verify.replay.cases import CaseKeeper
 from verify.replay.forward import run_forced, watch
-from verify.replay.judge import Judgement, Sides, judge
+from verify.replay.judge import judge
+from verify.replay.judgement import Judgement, Sides
 from verify.replay.parts import Parts
 from verify.replay.refuse import check_dumps
 from verify.replay.result import ReplayResult, RowParts, Status, TapReplay
@@ -102,6 +104,7 @@ class _Work:
             "a": recorded_steps(a),
             "b": recorded_steps(b),
         }
+        self.moved = _moved(self.alignment.a) & _moved(self.alignment.b)
         self.own: dict[str, Pass] = {}
         self.across: Pass | None = None
         self.back: Pass | None = None
@@ -187,12 +190,13 @@ class _Work:
     def _judge(self, tap: str) -> list[Judgement]:
         """All cases of a tap, in both directions; empty where one of them is beyond the reference."""
         names = [_implementation(self.index[side], tap) for side in "ab"]
+        moving = tap in self.moved
         found: list[Judgement] = []
         for made, wanted_is_a in ((self.across, True), (self.back, False)):
             if made is None or made.keeper is None:
                 continue
             for case in made.keeper.cases.get(tap, []):
-                judged = judge(case, Sides(wanted_is_a, names[0], names[1]))
+                judged = judge(case, Sides(wanted_is_a, names[0], names[1], moving))
                 if judged is None:
                     return []
                 found.append(judged)
@@ -205,6 +209,12 @@ _RANK = {"EXPLAINED": 0, "PRECISION": 1, "SUSPECT": 2, "DEFECT": 3}
 def _implementation(index: RowIndex, tap: str) -> str:
     record = next((record for record in index.records if record.tap == tap), None)
     return "" if record is None else str(record.attributes.get("implementation", ""))
+
+
+def _moved(index: RowIndex) -> set[str]:
+    """Taps whose values every call only moved from where they were recorded before."""
+    computed = {r.tap for r in index.records if not r.ops or not MOVES.issuperset(r.ops)}
+    return {record.tap for record in index.records} - computed
 
 
 def _layer(tap: str) -> int | None:

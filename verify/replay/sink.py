@@ -19,6 +19,7 @@ from verify.dumps.digests import row_digests
 from verify.dumps.format.materialise import from_row_matrix
 from verify.dumps.format.schema import Record
 from verify.errors import NotComparableError
+from verify.replay.held_keys import HeldKeys
 from verify.replay.parts import Parts, add_rows
 from verify.replay.values import Values, Wanted
 from verify.replay.words import overlaps_itself, overwrite, to_tensor
@@ -72,6 +73,7 @@ class Sink:
     notes: list[str] = field(default_factory=list)
     provenance: Identity = field(default_factory=lambda: Identity(StorageTable()))
     _step: Step | None = None
+    _held: HeldKeys | None = None
     _occurrences: Counter[str] = field(default_factory=Counter)
 
     def begin(self, step: Step) -> None:
@@ -105,6 +107,8 @@ class Sink:
             wanted = self.values.wanted(number)
             if wanted is not None:
                 self._take(number, record, tensor, wanted, forced, measured, attributes)
+            if forced and "s" in record.axes.split():
+                self._hold_keys(number, record, tensor, wanted)
         return -1
 
     def _take(
@@ -139,6 +143,27 @@ class Sink:
             self.watch(taken, attributes)
         if forced:
             self._overwrite(record, tensor, matrix, at, wanted, differs)
+
+    def _hold_keys(
+        self, number: int, record: Record, tensor: torch.Tensor, wanted: Wanted | None
+    ) -> None:
+        """Give the reader the keys of earlier steps as well, if it has others."""
+        assert self._step is not None
+        if self._held is None:
+            self._held = HeldKeys(self.values)
+        length = tensor.shape[record.axes.split().index("s")]
+        at, words = self._held.carried(number, record, wanted, length, self._step)
+        if words is None:
+            return
+        matrix = row_matrix(tensor, record.axes)
+        if np.array_equal(matrix[at], words):
+            return
+        if overlaps_itself(tensor):
+            self.notes.append(f"{record.tap}: an expanded tensor cannot be overwritten")
+            return
+        matrix[at] = words
+        whole = from_row_matrix(matrix, record.axes, list(tensor.shape))
+        overwrite(tensor, to_tensor(whole, tensor.dtype).to(tensor.device))
 
     def _measure(self, number: int, record: Record, wanted: Wanted, computed: Words) -> None:
         parts = self.parts.get(record.tap)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from verify.reference.certificates.result import Outcome
-from verify.replay.judge import Judgement
+from verify.replay.judgement import Judgement
 from verify.replay.parts import Parts
 from verify.replay.result import Status
 

@@ -1,0 +1,93 @@
+"""Attention cores of both sides against FP64, within the roundings that each declares."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from verify.compare.elements import floating_values
+from verify.dumps.format.schema import Record
+from verify.formats import Format
+from verify.reference.certificates.result import Outcome
+from verify.replay.attention import DEVIATIONS, judge_rows, storage
+from verify.replay.cases import Case
+from verify.replay.judgement import Judgement, Sides, Values, relative_error
+
+
+def judge_core(case: Case, sides: Sides, fmt: Format) -> Judgement | None:
+    """Each side's core against FP64 within the roundings that its implementation declares."""
+    core = case.attention
+    assert core is not None
+    attributes = core.attributes
+    if any(attributes.get(name) for name in ("bias", "softcap", "dropout", "mask_heads")):
+        return None
+    rows, heads, dim = core.q.shape
+    kv_heads, value_dim = core.v.shape[2:]
+    a, b = (floating_values(words, fmt) for words in sides.of(case))
+    if a.shape[1] != heads * value_dim or heads % kv_heads:
+        return None
+    scale = attributes.get("scale")
+    scale = float(scale) if isinstance(scale, int | float) else dim**-0.5
+    stored = [storage(name, fmt) for name in (sides.implementation_a, sides.implementation_b)]
+    group = heads // kv_heads
+    outputs = [_by_head(side, case.record, heads, value_dim) for side in (a, b)]
+    exact = np.zeros((rows, heads, value_dim))
+    limits = np.zeros((2, 2, rows, heads, value_dim))
+    for row in range(rows):
+        allowed = core.allowed[row]
+        if not allowed.any():
+            continue
+        entry = core.batch[row]
+        for head in range(kv_heads):
+            some = slice(head * group, (head + 1) * group)
+            keys, values = core.k[entry, allowed, head], core.v[entry, allowed, head]
+            every = np.ones((group, len(keys)), bool)
+            for side in range(2):
+                found = judge_rows(core.q[row, some], keys, values, every, scale, stored[side])
+                exact[row, some] = found.exact
+                limits[side, 0, row, some] = found.bound
+                limits[side, 1, row, some] = np.minimum(found.bound, DEVIATIONS * found.deviation)
+    return _attention_outcome(outputs, exact, limits + fmt.min_subnormal, a, b)
+
+
+def _by_head(values: Values, record: Record, heads: int, dim: int) -> Values:
+    """[rows, heads, dim]: rows hold their other axes in the order of the axes."""
+    return values.reshape(len(values), heads, dim)
+
+
+def _attention_outcome(
+    outputs: list[Values], exact: Values, limits: Values, a: Values, b: Values
+) -> Judgement:
+    used, broken, strange = 0.0, [], []
+    worst = (0, 0)
+    for side, name in enumerate("AB"):
+        with np.errstate(invalid="ignore"):
+            error = np.abs(outputs[side] - exact)
+        error = np.where(np.isfinite(error), error, np.inf)
+        share = error / limits[side, 0]
+        place = np.unravel_index(int(np.argmax(share)), share.shape)
+        if share[place] > used:
+            used = float(share[place])
+            worst = (int(place[0]), int(place[1] * share.shape[2] + place[2]))
+        if (share > 1.0).any():
+            broken.append(f"{name} is off by {share.max():.3g} times what its roundings allow")
+        elif (beyond := error > limits[side, 1]).any():
+            times = float((error / limits[side, 1]).max()) * DEVIATIONS
+            strange.append(
+                f"{name}: {int(beyond.sum())} elements up to {times:.3g} deviations from FP64"
+            )
+    outcome = Outcome.DEFECT if broken else (Outcome.SUSPECT if strange else Outcome.EXPLAINED)
+    errors = [relative_error(side, exact) for side in outputs]
+    said = broken or strange or ["both sides within the roundings that they declare"]
+    apart = float(np.nan_to_num(np.abs(b - a)[worst], nan=np.inf))
+    return Judgement(
+        outcome,
+        "attention",
+        f"attention against FP64: {'; '.join(said)}",
+        errors[0],
+        errors[1],
+        used,
+        apart,
+        worst[0],
+        worst[1],
+        len(a),
+    )
