@@ -15,7 +15,6 @@ Nothing is concluded from readers that may rightly ignore what they read (attent
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -236,23 +235,24 @@ class _Side:
     def same_rows(self, reader: int, entries: Rows) -> tuple[Rows, Rows]:
         """Which of ``entries`` have a compared row at the same place in record ``reader``, and
         that row (number in the alignment)."""
-        own = self.index.entries(reader)
+        nothing = np.zeros(0, np.int64)
         if is_keyed(self.index.records[reader]):
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        there = {key: at for key, at in self._keyed(np.arange(own.start, own.stop)) if at >= 0}
-        pairs = [
-            (number, there[key])
-            for number, (key, _) in enumerate(self._keyed(entries))
-            if key in there
-        ]
-        both = np.array(pairs, np.int64).reshape(-1, 2)
-        return both[:, 0], both[:, 1]
+            return nothing, nothing
+        own = self.index.entries(reader)
+        there = np.arange(own.start, own.stop)[self.at[own] >= 0]
+        if not there.size:
+            return nothing, nothing
+        keys = self._keys(there)
+        order = np.argsort(keys)
+        wanted = self._keys(entries)
+        place = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+        found = np.flatnonzero(keys[order][place] == wanted)
+        return found, self.at[there[order[place[found]]]]
 
-    def _keyed(self, entries: Rows) -> Iterator[tuple[tuple[int, int], int]]:
-        sequence, position = self.index.sequence[entries], self.index.position[entries]
-        at = self.at[entries]
-        for code, place, row in zip(sequence.tolist(), position.tolist(), at.tolist(), strict=True):
-            yield (code, place), row
+    def _keys(self, entries: Rows) -> Rows:
+        """One integer a row: its sequence and position."""
+        limit = int(self.index.position.max(initial=0)) + 2
+        return self.index.sequence[entries] * np.int64(limit) + self.index.position[entries] + 1
 
 
 def _is_judged(record: Record, logits: bool = False) -> bool:
