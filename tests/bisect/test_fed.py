@@ -79,6 +79,12 @@ def test_padding_taken_as_text_is_named(tmp_path, ids, where):
     assert where in found.reasons[0] and "hold token 0" in found.reasons[0]
 
 
+def test_a_manifest_that_both_runs_contradict_alike_is_no_ground(tmp_path):
+    """The rows hold the same tokens, so they stand against each other rightly."""
+    a, b = (run(tmp_path / name, [0, *PROMPT]) for name in "ab")
+    assert bisect(a, b).verdict is Verdict.IDENTICAL
+
+
 def test_drafts_behind_the_prompt_are_no_padding(tmp_path):
     a = run(tmp_path / "a", PROMPT, steps=[(4, 9), (5, 3)])
     b = run(tmp_path / "b", [*PROMPT, 9, 3])

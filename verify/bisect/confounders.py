@@ -9,30 +9,23 @@ from typing import Any
 from verify.bisect.result import Confounder
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Manifest
+from verify.env import Difference, difference, redact
+from verify.env.diff import flatten, text
+from verify.env.weights import ORDER, THREADS
 from verify.formats import FORMATS
 
-# First match counts. ``declared``: what the user set out to compare. ``likely``: known to change
-# bits on equal inputs. ``unlikely``: names and paths.
-_WEIGHTS: tuple[tuple[str, str, str], ...] = (
-    (r"settings\.threads|env\.torch\.(interop_)?threads|OMP_NUM_THREADS|MKL_NUM_THREADS", "likely",
+# Settings and configuration; what concerns the machine is weighed in verify.env. First match counts:
+# pattern, weight, subject ("" for the name itself), note.
+_WEIGHTS: tuple[tuple[str, str, str, str], ...] = (
+    (r"settings\.threads", "likely", THREADS,
      "sums are split among threads; CPU flash attention depends on the number in decode"),
-    (r"settings\.weights_alignment", "likely",
+    (r"settings\.weights_alignment", "likely", "",
      "one-row fp32 products depend on the weights' address modulo 16"),
-    (r"settings\.device|env\.torch\.gpu", "likely", "other kernels, other order of summation"),
-    (r"settings\.", "declared", ""),
-    (r"cpu_capability|CPU_CAPABILITY|MAX_CPU_ISA|MKL_CBWR|ENABLE_INSTRUCTIONS|env\.cpu$|machine",
-     "likely", "another instruction set sums in another order"),
-    (r"matmul_precision|TF32|FPMATH|deterministic|sdp_|mkldnn|CUBLAS", "likely",
-     "selects other kernels or precisions"),
-    (r"env\.torch\.(version|git|cuda)|packages\.(torch|transformers|triton|flash-attn)|cudnn",
-     "likely", "other kernels may be in use"),
-    (r"model\.config\.(_|transformers_version|torch_dtype|dtype|architectures)", "possible", ""),
-    (r"model\.config\.", "likely", "the network computes something else"),
-    (r"model\.(name|architecture)", "possible", ""),
-    (r"env\.(python|system|cores)|packages\.|PYTHONHASHSEED|OMP_WAIT_POLICY", "unlikely", ""),
+    (r"settings\.device", "likely", "", "other kernels, other order of summation"),
+    (r"settings\.", "declared", "", ""),
+    (r"model\.config\.(_|transformers_version|torch_dtype|dtype|architectures)", "possible", "", ""),
+    (r"model\.config\.", "likely", "model", "the network computes something else"),
 )  # fmt: skip
-
-_ORDER = ("declared", "likely", "possible", "unlikely")
 
 # Other spellings of formats in settings such as kv_cache=e4m3 or dtype=bf16.
 _SPELLINGS = {
@@ -48,12 +41,30 @@ def find_confounders(a: Dump, b: Dump) -> list[Confounder]:
     weigh most first."""
     x, y = _facts(a.manifest), _facts(b.manifest)
     found = [
-        Confounder(name=name, a=_text(x.get(name)), b=_text(y.get(name)), weight=w, note=note)
+        _confounder(name, text(x.get(name)), text(y.get(name)))
         for name in sorted(x.keys() | y.keys())
         if x.get(name) != y.get(name)
-        for w, note in [_weigh(name)]
     ]
-    return sorted(found, key=lambda c: _ORDER.index(c.weight))
+    found += map(_of_environment, difference(a.manifest.env, b.manifest.env))
+    return sorted(found, key=lambda c: ORDER.index(c.weight))
+
+
+def _of_environment(d: Difference) -> Confounder:
+    name = f"env.{d.name}"
+    return Confounder(
+        name=name, a=redact(d.a), b=redact(d.b), weight=d.weight, note=d.note, subject=d.subject
+    )
+
+
+def _confounder(name: str, a: str, b: str) -> Confounder:
+    for pattern, weight, subject, note in _WEIGHTS:
+        if re.search(pattern, name):
+            break
+    else:
+        weight, subject, note = "possible", "", ""
+    return Confounder(
+        name=name, a=redact(a), b=redact(b), weight=weight, note=note, subject=subject or name
+    )
 
 
 def declared_formats(confounders: list[Confounder]) -> dict[str, str]:
@@ -79,30 +90,5 @@ def _formats_in(text: str) -> Iterator[str]:
 def _facts(manifest: Manifest) -> dict[str, Any]:
     config = {k: v for k, v in manifest.model.config.items() if k != "_name_or_path"}
     named = {"name": manifest.model.name, "architecture": manifest.model.architecture}
-    tree = {
-        "settings": manifest.settings,
-        "model": {**named, "config": config},
-        "env": manifest.env,
-    }
-    return dict(_flatten("", tree))
-
-
-def _flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if not isinstance(value, dict):
-        yield prefix, value
-        return
-    for key, item in value.items():
-        yield from _flatten(f"{prefix}.{key}" if prefix else str(key), item)
-
-
-def _weigh(name: str) -> tuple[str, str]:
-    for pattern, weight, note in _WEIGHTS:
-        if re.search(pattern, name):
-            return weight, note
-    return "possible", ""
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    return "-" if value is None else str(value)
+    tree = {"settings": manifest.settings, "model": {**named, "config": config}}
+    return dict(flatten(tree))

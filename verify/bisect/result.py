@@ -50,6 +50,8 @@ class Confounder(msgspec.Struct, kw_only=True):
     weight: str
     """``declared`` (what the user set out to compare), ``likely``, ``possible`` or ``unlikely``."""
     note: str = ""
+    subject: str = ""
+    """The thing that changed: several confounders may tell of one."""
 
 
 class TopToken(msgspec.Struct, kw_only=True):
@@ -189,4 +191,6 @@ class BisectResult(msgspec.Struct, kw_only=True):
     command: list[str] = msgspec.field(default_factory=list)
     flips: Flips | None = None
     """None where no logits were compared."""
+    changed_at_once: str = ""
+    """A sentence where more than one thing changed that may matter, so that none can be blamed."""
     schema: str = "verify-bisect/1"

@@ -36,6 +36,7 @@ from verify.bisect.verdict import SEVERITY, exit_code, say_accepted, worst
 from verify.compare.result import Comparison
 from verify.compare.run import RowComparison, compare_rows
 from verify.dumps.format import Dump
+from verify.env import say_changes
 
 _ROUNDING = Verdict.ROUNDING
 
@@ -103,6 +104,7 @@ def _not_comparable(
         heatmap=[],
         comparison=comparison,
         not_compared=[],
+        changed_at_once=say_changes(confounders),
         exit_code=exit_code(findings, (), fails_on_flip=False),
         command=list(command),
     )
@@ -165,6 +167,7 @@ class _Bisect:
             exit_code=exit_code(findings, accept, fails_on_flip=fail_on_flip and flipped),
             command=command,
             flips=tokens.flips,
+            changed_at_once=say_changes(self.confounders),
         )
 
     def _find(self) -> _Begins:
