@@ -6,8 +6,9 @@ from typer.testing import CliRunner
 
 from verify.cli.app import app
 from verify.errors import ArgumentError, DumpError
+from verify.noise.intervals import rule_of_three
 from verify.replay import checker as replay_checker
-from verify.selftest.rates import conclude, rate, rule_of_three
+from verify.selftest.rates import conclude, rate
 from verify.selftest.result import Trial
 from verify.selftest.run import TRIALS, selftest
 from verify.selftest.sizes import RELATIVE, Size, resized

@@ -28,6 +28,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("bisect", "verify.cli.bisect", "bisect"),
     ("replay", "verify.cli.replay", "replay"),
     ("swap", "verify.cli.swap", "swap"),
+    ("noise", "verify.cli.noise", "noise"),
     ("inspect", "verify.cli.inspect", "inspect"),
     ("plot", "verify.cli.plot", "plot"),
     ("demo", "verify.cli.demo", "demo"),

@@ -43,6 +43,10 @@ def bisect(
     model_b: Annotated[
         str | None, typer.Option("--model-b", help="Model of B; default: that of A.")
     ] = None,
+    noise: Annotated[
+        list[Path] | None,
+        typer.Option("--noise", help="Result of verify noise for A or for B, repeatable."),
+    ] = None,
     bisect_exit: Annotated[
         bool, typer.Option("--bisect-exit", help="Exit codes for `git bisect run`: 2, 3 -> 125.")
     ] = False,
@@ -57,7 +61,7 @@ def bisect(
     try:
         wanted = replay or model_a is not None or model_b is not None
         models = (model_a, model_b) if wanted else None
-        result = _bisect(a, b, accept or [], fail_on or [], models)
+        result = _bisect(a, b, accept or [], fail_on or [], models, noise or [])
         written = _write(result, out)
     except VerifyError as error:
         if bisect_exit:
@@ -83,10 +87,13 @@ def _bisect(
     accept: list[str],
     fail_on: list[str],
     models: tuple[str | None, str | None] | None,
+    noise: list[Path],
 ) -> BisectResult:
     from verify.bisect.run import bisect as bisect_dumps
     from verify.bisect.verdict import parse_accept
     from verify.dumps.format import open_dump
+    from verify.noise.apply import apply_noise
+    from verify.noise.store import read_noise
 
     if unknown := [name for name in fail_on if name != "tokens"]:
         raise ArgumentError(
@@ -96,14 +103,17 @@ def _bisect(
             allowed="tokens",
         )
     first, second = open_dump(a), open_dump(b)
-    return bisect_dumps(
+    accepted = parse_accept(accept)
+    repeats = [read_noise(path) for path in noise]
+    result = bisect_dumps(
         first,
         second,
-        accept=parse_accept(accept),
+        accept=accepted,
         fail_on_flip=bool(fail_on),
         command=["verify", *sys.argv[1:]],
         checkers=[] if models is None else [_replayed(first, second, *models)],
     )
+    return apply_noise(result, first, second, repeats, accepted, fails_on_flip=bool(fail_on))
 
 
 def _replayed(a: Dump, b: Dump, model_a: str | None, model_b: str | None) -> Checker:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from verify.noise.intervals import clopper_pearson, rule_of_three
 from verify.selftest.result import Rate, SelftestResult, Summary, Trial
 from verify.selftest.sizes import Size
 
@@ -12,21 +13,10 @@ DETECTION, FIRST_TAP, VERDICT = 0.95, 0.95, 0.90
 """Least shares of gross and moderate faults that are found, placed and judged rightly."""
 
 
-def rate(hits: int, trials: int, confidence: float = 0.95) -> Rate:
-    """Exact binomial interval; of no trials it says nothing."""
-    from scipy.stats import beta
-
-    if trials == 0:
-        return Rate(hits=0, trials=0, low=0.0, high=1.0)
-    tail = (1.0 - confidence) / 2.0
-    low = 0.0 if hits == 0 else float(beta.ppf(tail, hits, trials - hits + 1))
-    high = 1.0 if hits == trials else float(beta.ppf(1.0 - tail, hits + 1, trials - hits))
+def rate(hits: int, trials: int) -> Rate:
+    """A rate with its exact interval; of no trials it says nothing."""
+    low, high = clopper_pearson(hits, trials)
     return Rate(hits=hits, trials=trials, low=low, high=high)
-
-
-def rule_of_three(trials: int) -> float:
-    """Upper 95 % bound of a rate of which no case was seen: 1 - 0.05^(1/n), about 3/n."""
-    return float(1.0 - 0.05 ** (1.0 / trials)) if trials else 1.0
 
 
 def summarise(label: str, trials: Sequence[Trial]) -> Summary:

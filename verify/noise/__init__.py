@@ -1,0 +1,1 @@
+"""How far one configuration repeats itself (docs/noise.md). Import from the submodules."""
