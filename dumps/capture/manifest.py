@@ -11,7 +11,7 @@ import torch
 
 from verify.dumps.capture.weights import joint_digest, weight_digests
 from verify.dumps.format.schema import Manifest, Model, Workload
-from verify.env import snapshot
+from verify.env import collect, redact, redact_all, redact_command
 
 
 def new_manifest(
@@ -25,13 +25,15 @@ def new_manifest(
     command: list[str],
 ) -> Manifest:
     """An open manifest for a run of ``model``."""
+    described = model_info or describe_model(model)
+    described.name = redact(described.name)
     return Manifest(
         run_id=run_id or uuid.uuid4().hex,
         workload=workload or Workload(sequences=[]),
-        model=model_info or describe_model(model),
-        settings={**observed_settings(model), **(settings or {})},
-        env=snapshot(),
-        command=command,
+        model=described,
+        settings=redact_all({**observed_settings(model), **(settings or {})}),
+        env=collect(),
+        command=redact_command(command),
         ranks=ranks,
     )
 

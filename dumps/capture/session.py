@@ -27,6 +27,7 @@ from verify.dumps.capture.tracing import Tracer
 from verify.dumps.capture.weights import name_weights
 from verify.dumps.format import DumpWriter
 from verify.dumps.format.schema import Manifest, Sequence
+from verify.env import collect_late, observed
 from verify.errors import ArgumentError, UsageError
 
 Edges = Literal["trace", "identity"]
@@ -73,6 +74,7 @@ class Capture:
         self._sequences: list[Sequence] | None = None
         self._token_text: dict[str, str] = {}
         self._exits = ExitStack()
+        self._observed = observed.mark()
 
     @property
     def records(self) -> int:
@@ -109,6 +111,8 @@ class Capture:
         if error is None and (missing := self.taps.unmatched()):
             self.writer.manifest.capture["unmatched_taps"] = missing
         if error is None:
+            env = self.writer.manifest.env
+            self.writer.manifest.env = collect_late(env, since=self._observed)
             self.writer.close(self._sequences, self._token_text)
         else:
             self.writer.__exit__(kind, error, trace)

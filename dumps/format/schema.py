@@ -80,7 +80,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     """How it was computed: dtype, attention, prefill_chunk, batch, kv_cache, device, ..."""
     env: dict[str, Any] = msgspec.field(default_factory=dict)
-    """verify.env.snapshot() of the capturing process."""
+    """verify.env.collect() of the capturing process (docs/env.md)."""
     capture: dict[str, Any] = msgspec.field(default_factory=dict)
     """Level, tap globs, edges (``trace`` or ``identity``), byte budget."""
     command: list[str] = msgspec.field(default_factory=list)

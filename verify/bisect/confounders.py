@@ -57,14 +57,17 @@ def _of_environment(d: Difference) -> Confounder:
 
 
 def _confounder(name: str, a: str, b: str) -> Confounder:
-    for pattern, weight, subject, note in _WEIGHTS:
-        if re.search(pattern, name):
-            break
-    else:
-        weight, subject, note = "possible", "", ""
+    weight, subject, note = _weigh(name)
     return Confounder(
         name=name, a=redact(a), b=redact(b), weight=weight, note=note, subject=subject or name
     )
+
+
+def _weigh(name: str) -> tuple[str, str, str]:
+    for pattern, weight, subject, note in _WEIGHTS:
+        if re.search(pattern, name):
+            return weight, subject, note
+    return "possible", "", ""
 
 
 def declared_formats(confounders: list[Confounder]) -> dict[str, str]:

@@ -92,6 +92,7 @@ def _bisect(
     from verify.bisect.run import bisect as bisect_dumps
     from verify.bisect.verdict import parse_accept
     from verify.dumps.format import open_dump
+    from verify.env import command_line
     from verify.noise.apply import apply_noise
     from verify.noise.store import read_noise
 
@@ -110,7 +111,7 @@ def _bisect(
         second,
         accept=accepted,
         fail_on_flip=bool(fail_on),
-        command=["verify", *sys.argv[1:]],
+        command=command_line(),
         checkers=[] if models is None else [_replayed(first, second, *models)],
     )
     return apply_noise(result, first, second, repeats, accepted, fails_on_flip=bool(fail_on))

@@ -39,6 +39,7 @@ def endpoints(
     differs, but a check could not be run here.
     """
     from verify.endpoints import compare_endpoints, load_spec
+    from verify.env import command_line
     from verify.report.place import check
 
     if out is not None:
@@ -50,7 +51,7 @@ def endpoints(
         speed=pairs if speed else 0,
         sass=sass,
         name=spec,
-        command=["verify", *sys.argv[1:]],
+        command=command_line(),
         progress=lambda what: progress.print(what, style="dim", highlight=False, markup=False),
     )
     if out is not None:

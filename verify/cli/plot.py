@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +37,7 @@ def plot(
     # The figures' library loads here: `verify --help` does without.
     from verify.bisect.run import bisect as bisect_dumps
     from verify.dumps.format import open_dump
+    from verify.env import command_line
     from verify.report.html import write_report
     from verify.report.place import check
     from verify.report.plots import checked_formats
@@ -47,7 +47,7 @@ def plot(
     if b is None:
         _plot_endpoints(a, out, tuple(wanted))
         return
-    result = bisect_dumps(open_dump(a), open_dump(b), command=["verify", *sys.argv[1:]])
+    result = bisect_dumps(open_dump(a), open_dump(b), command=command_line())
     page = write_report(result, out, tuple(wanted))
     _list_files(f"{result.verdict}: {result.summary}", page)
 

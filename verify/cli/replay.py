@@ -31,6 +31,7 @@ def replay(
     2: usage or broken input; 3: these runs cannot be replayed.
     """
     from verify.dumps.format import open_dump
+    from verify.env import command_line
     from verify.replay.load import load_models
     from verify.replay.refuse import check_dumps, check_globs
     from verify.replay.run import replay as replay_dumps
@@ -45,7 +46,7 @@ def replay(
         load_models(first, second, model_a, model_b),
         taps=tap or [],
         progress=lambda what: console.print(what, style="dim", highlight=False),
-        command=["verify", *sys.argv[1:]],
+        command=command_line(),
     )
     if json:
         from verify.report.json import to_json

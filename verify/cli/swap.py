@@ -43,6 +43,7 @@ def swap(
     cannot be swapped.
     """
     from verify.dumps.format import open_dump
+    from verify.env import command_line
     from verify.replay.load import load_models
     from verify.replay.refuse import check_dumps, check_globs
     from verify.swap.run import swap as swap_dumps
@@ -66,7 +67,7 @@ def swap(
         most=most,
         goal=goal,  # type: ignore[arg-type]
         progress=lambda what: console.print(what, style="dim", highlight=False),
-        command=["verify", *sys.argv[1:]],
+        command=command_line(),
     )
     if json:
         from verify.report.json import to_json

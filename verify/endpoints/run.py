@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 
@@ -131,8 +130,8 @@ def _conclude(
         checks=done,
         speed=timed,
         sass=code,
-        command=command or list(sys.argv),
-        environment=env.snapshot(),
+        command=command or env.command_line(),
+        environment=env.collect(),
         seconds=seconds,
     )
     result.summary = _summary(result)

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
+from verify.env import observed
+
 CPU_ORACLE = "cpu_replay_oracle"
 
 
@@ -51,6 +53,8 @@ _sinks = _Sinks()
 def record(route: RouteRecord) -> None:
     """Note one answered call, in this thread."""
     _sinks.last = route
+    build = f" build {route.build_id[:12]}" if route.build_id else ""
+    observed.count("routes", f"{route.operation} -> {route.route} on {route.device}{build}")
     for sink in _sinks.open:
         sink.append(route)
 

@@ -8,13 +8,12 @@ import os
 import tempfile
 from pathlib import Path
 
+from verify.env.user_cache import cache_folder
+
 
 def cache_dir() -> Path:
-    """``$VERIFY_CACHE``, else ``$XDG_CACHE_HOME/firstdiff``, else ``~/.cache/firstdiff``."""
-    if override := os.environ.get("VERIFY_CACHE"):
-        return Path(override) / "kernels"
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "firstdiff" / "kernels"
+    """``kernels`` in the user's cache folder."""
+    return cache_folder() / "kernels"
 
 
 def load(build_id: str) -> tuple[bytes, str] | None:

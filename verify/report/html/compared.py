@@ -95,7 +95,8 @@ def confounders_section(result: BisectResult) -> Markup:
         return section("confounders", "What else differs", tag("p", "Nothing that was recorded."))
     rows = [(code(f.name), code(f.a), code(f.b), f.weight, f.note) for f in found]
     caption = "Differences between the two runs beside their numbers; declared ones were intended"
-    return section("confounders", "What else differs", table(caption, _CONFOUNDERS, rows))
+    at_once = [tag("p", result.changed_at_once)] if result.changed_at_once else []
+    return section("confounders", "What else differs", *at_once, table(caption, _CONFOUNDERS, rows))
 
 
 def left_out_section(result: BisectResult) -> Markup:

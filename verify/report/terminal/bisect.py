@@ -75,6 +75,8 @@ def _render_confounders(result: BisectResult, console: Console) -> None:
     table(console, (("weight", "left"), ("what", "left"), ("A", "left"), ("B", "left")), rows)
     notes = [f"{each.name}: {each.note}" for each in ordered(result.confounders) if each.note]
     bullets(console, map(printable, notes))
+    if result.changed_at_once:
+        line(console, printable(result.changed_at_once), "bold", 1)
 
 
 def _render_left_out(result: BisectResult, console: Console) -> None:
