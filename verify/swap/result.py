@@ -65,4 +65,6 @@ class SwapResult(msgspec.Struct, kw_only=True):
     seconds: float
     command: list[str] = msgspec.field(default_factory=list)
     exit_code: int = 0
+    exchanged: str = "tap"
+    """What a member of a set is: a ``tap``, or a ``part`` of the implementation."""
     schema: str = "verify-swap/1"
