@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verify.bisect.readers import GROSS, PASSED, PASSED_IF_KNOWN, Carried, follow
-from verify.bisect.recognise import describe, layout, sample
+from verify.bisect.recognise import describe, layout
 from verify.bisect.result import Finding
 from verify.bisect.rules import Measured, Subject, decide
+from verify.bisect.sample import sample
 from verify.bisect.taps import LOGITS, TOKENS
 from verify.compare.align import rows_by_pair
 from verify.compare.run import RowComparison

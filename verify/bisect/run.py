@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from verify.bisect import remainder, statements, token_findings
-from verify.bisect.again import recapture
+from verify.bisect import advice, remainder, statements, token_findings
 from verify.bisect.artefacts import (
     Artefact,
     find_artefacts,
@@ -228,21 +227,9 @@ class _Bisect:
         ]
         findings += token_findings.state_lead(tokens, _open_taps(findings))
         if self.checkers:
-            statements.drop_replay_advice(findings)
-        self._spell_commands(findings, tokens)
+            advice.drop_replay(findings)
+        advice.spell_commands(findings, self.a, self.b, parted=bool(self.compared.parted))
         return sorted(findings, key=lambda f: -SEVERITY.index(f.verdict))
-
-    def _spell_commands(self, findings: list[Finding], tokens: TokenReport) -> None:
-        """Advice to capture again becomes the command to do it with."""
-        tape = "" if tokens.first is None else recapture(self.b, tape=self.a)
-        spelled = {
-            statements.TAPE: [f"{tape}  (positions after the flip compare as well)"]
-            if tape
-            else [],
-            statements.MORE_TAPS: [recapture(d, taps="default") for d in (self.a, self.b)],
-        }
-        for finding in findings:
-            finding.settle = [s for step in finding.settle for s in spelled.get(step, [step])]
 
 
 def _open_taps(findings: list[Finding]) -> list[str]:

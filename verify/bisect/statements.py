@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from verify.bisect import advice
 from verify.bisect.evidence import Evidence
 from verify.bisect.fronts import Front
 from verify.bisect.local import LocalFinding
@@ -15,15 +16,10 @@ from verify.forensics.casts import Cast
 
 Numbers = dict[str, float | int | str]
 
-_REPLAY = "add --replay: both models run again, and what each operation adds is held against FP64"
-_REFERENCE = "add --replay: it says which side is off, against FP64 on the recorded inputs"
 _NO_NAN = (
     "rounding makes no NaN of finite numbers: something inside the operation left the range, "
     "divided zero by zero, or read what was never written"
 )
-TAPE = "capture B with --tape A, so that the positions after the flip compare as well"
-
-MORE_TAPS = "record what it was computed from, with edges traced: --taps default --edges trace"
 
 
 @dataclass(slots=True)
@@ -116,7 +112,7 @@ def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
         return (
             f"{named}: the difference is larger than rounding can make it",
             [first.local.reason, f"bound: {first.local.bound.why}"],
-            [_REFERENCE],
+            [advice.REFERENCE],
         )
     if first.front is not None:
         return _front_words(first.front, named)
@@ -126,7 +122,11 @@ def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
     if cast is not None and first.declared is not None:
         other = "A" if cast.rounded == "B" else "B"
         title = f"{cast.rounded} holds {named} of {other} rounded to {cast.format}"
-        return title, [cast.describe(), f"the settings declare it ({first.declared})"], [TAPE]
+        return (
+            title,
+            [cast.describe(), f"the settings declare it ({first.declared})"],
+            [advice.TAPE],
+        )
     if cast is not None:
         return (
             f"{named}: a cast to {cast.format} that no setting declares",
@@ -137,11 +137,11 @@ def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
         return (
             f"{named}: {first.local.title or 'looked at, and open'}",
             [first.local.reason],
-            [_REPLAY],
+            [advice.REPLAY],
         )
     why = "nothing has measured yet whether that is rounding: no replay or reference at hand"
     verb = "differs" if len(taps) == 1 else "differ"
-    return f"{named} {verb} on equal inputs", [why, *_closest(first)], [_REPLAY]
+    return f"{named} {verb} on equal inputs", [why, *_closest(first)], [advice.REPLAY]
 
 
 def _closest(place: Judged) -> list[str]:
@@ -227,14 +227,8 @@ def state_open(place: Evidence) -> Finding:
         taps=[place.origin.tap],
         support=place.support,
         numbers={k: v for k, v in place.origin.measure.items() if v is not None},
-        settle=[MORE_TAPS],
+        settle=[advice.MORE_TAPS],
     )
-
-
-def drop_replay_advice(findings: Iterable[Finding]) -> None:
-    """Take the advice to replay out of the findings of runs that were replayed."""
-    for finding in findings:
-        finding.settle = [step for step in finding.settle if step not in (_REPLAY, _REFERENCE)]
 
 
 def _list(names: list[str]) -> str:
