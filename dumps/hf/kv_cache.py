@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -24,7 +25,22 @@ def round_to_e4m3(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class E4M3Cache(DynamicCache):  # type: ignore[misc]
-    """A growing cache whose every reader, prefill included, sees keys and values rounded to E4M3."""
+    """A growing cache whose every reader, prefill included, sees keys and values rounded to E4M3.
+
+    Args:
+        keys, values: layers of which they are rounded; None: all.
+        given: as for ``DynamicCache``.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Collection[int] | None = None,
+        values: Collection[int] | None = None,
+        **given: Any,
+    ) -> None:
+        super().__init__(**given)
+        self._rounded = keys, values
 
     def update(
         self,
@@ -35,7 +51,10 @@ class E4M3Cache(DynamicCache):  # type: ignore[misc]
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Round keys and values [b, h, t, d], append them, and return all [b, h, s, d]."""
-        key, value = round_to_e4m3(key_states), round_to_e4m3(value_states)
+        key, value = (
+            round_to_e4m3(states) if layers is None or layer_idx in layers else states
+            for states, layers in zip((key_states, value_states), self._rounded, strict=True)
+        )
         found: tuple[torch.Tensor, torch.Tensor] = super().update(
             key, value, layer_idx, *args, **kwargs
         )

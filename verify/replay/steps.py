@@ -90,6 +90,7 @@ class HuggingFaceRunner:
 
     model: Any
     kv_cache: str = "native"
+    cache: CacheMaker | None = None
     state: Any = None
 
     def reset(self, step: RecordedStep, state: dict[str, torch.Tensor]) -> None:
@@ -98,7 +99,8 @@ class HuggingFaceRunner:
 
         mask = (step.keys.positions[:, : step.held] != PADDING).astype(np.int64)
         batch = len(step.ids)
-        cache = new_cache(self.kv_cache, self.model.config)
+        config = self.model.config
+        cache = new_cache(self.kv_cache, config) if self.cache is None else self.cache(config)
         if step.held:
             _fill(cache, self.kv_cache, state)
         self.state = State(cache, mask, np.ones(batch, bool), [[] for _ in range(batch)])
@@ -125,6 +127,9 @@ def _fill(cache: Any, kind: str, state: dict[str, torch.Tensor]) -> None:
             # What was read is in the cache already: its own rounding was applied when it came in.
             DynamicCache.update(cache, keys, values, layer)
 
+
+CacheMaker = Callable[[Any], Any]
+"""An empty key-value cache for a model with this config."""
 
 StepFunction = Callable[[torch.nn.Module, RecordedStep], None]
 """One forward pass of anybody's model: (model, step). State between steps is its own business."""
@@ -165,6 +170,7 @@ class Implementation:
         step: how one step runs; None: as `verify capture` runs it.
         around: entered for the time of every pass, for defects that are planted in process.
         threads: of torch; None: as they are.
+        cache: in place of ``kv_cache``: makes the cache of a Hugging Face model.
     """
 
     model: torch.nn.Module
@@ -173,11 +179,12 @@ class Implementation:
     around: Callable[[], AbstractContextManager[Any]] = nullcontext
     threads: int | None = None
     label: str = field(default="")
+    cache: CacheMaker | None = None
 
     def runner(self) -> Runner:
         if self.step is not None:
             return FunctionRunner(self.model, self.step)
-        return HuggingFaceRunner(self.model, self.kv_cache)
+        return HuggingFaceRunner(self.model, self.kv_cache, self.cache)
 
     @contextmanager
     def ready(self) -> Iterator[None]:

@@ -21,7 +21,7 @@ def render_swap(result: SwapResult, console: Console) -> None:
     labelled(console, "where", f"{where}, step {target.step_a} of A, {target.step_b} of B")
     labelled(console, "A chose", f"{target.chosen_a} {printable(repr(target.text_a))}")
     labelled(console, "B chose", f"{target.chosen_b} {printable(repr(target.text_b))}")
-    heading(console, "The taps")
+    heading(console, f"The {result.exchanged}s")
     labelled(console, "undo", _members(result.undo))
     labelled(console, "cause", _members(result.cause))
     heading(console, "Trials (moved: 0 its own logits, 1 the other run's)")
@@ -45,12 +45,18 @@ def render_swap(result: SwapResult, console: Console) -> None:
         console,
         [
             "confirmed in reverse, and repeated" if result.confirmed else "not confirmed",
-            f"{proven:,} exchanged rows were checked by digest as their readers saw them",
-            f"{cost} over {result.candidates} taps; {budget}",
+            _proof(result, proven),
+            f"{cost} over {result.candidates} {result.exchanged}s; {budget}",
             "effects need not be monotone over layers: nothing is said about sets not listed",
             *map(printable, result.notes),
         ],
     )
+
+
+def _proof(result: SwapResult, proven: int) -> str:
+    if result.exchanged == "tap":
+        return f"{proven:,} exchanged rows were checked by digest as their readers saw them"
+    return f"{proven:,} calls were served by exchanged parts; a part that serves none is refused"
 
 
 def _members(taps: list[str] | None) -> str:
