@@ -274,6 +274,43 @@ def test_a_checker_that_answers_takes_taps_off_the_unchecked(tmp_path):
     assert (result.verdict, result.exit_code) == (Verdict.ROUNDING, 0)
 
 
+def test_a_declared_cast_in_all_layers_is_one_finding_with_its_sizes(tmp_path):
+    def checker(op):
+        cast = op.place.tap.split(".")[-2:] in (["in", "k"], ["in", "v"])
+        cast = cast and "attn" in op.place.tap
+        verdict = Verdict.PRECISION if cast else Verdict.ROUNDING
+        title = "a cast to float8_e4m3fn" if cast else ""
+        return LocalFinding(
+            op.place.tap, verdict, "replayed", Bound(1.0, "a test"), 0.5, 0, 0, title, 0.02
+        )
+
+    toys = (
+        Toy(PROMPT, kv_cast="float8_e4m3fn", settings=E4M3),
+        Toy(PROMPT, settings=NATIVE),
+    )
+    result = pair(tmp_path, *toys, checkers=[checker])
+    cast, *rest = result.findings
+    assert cast.taps == [f"layers.{i}.attn.in.{kv}" for i in (0, 1) for kv in "kv"]
+    assert list(cast.sizes) == cast.taps and cast.sizes["layers.1.attn.in.v"] == 0.02
+    assert {finding.verdict for finding in rest} == {Verdict.ROUNDING}
+
+
+def test_nan_behind_other_differences_that_a_check_accuses_is_one_finding(tmp_path):
+    def nan(values, rows):
+        values[-1, :4] = np.nan
+        return values
+
+    def checker(op):
+        verdict = Verdict.DEFECT if op.place.tap == "layers.1.mlp.out" else Verdict.ROUNDING
+        return LocalFinding(op.place.tap, verdict, "replayed", Bound(1.0, "a test"), 2.0, 0, 0)
+
+    faults = {"layers.0.q_proj.out": one_ulp, "layers.1.mlp.out": nan}
+    result = pair(tmp_path, Toy(PROMPT, faults=faults), checkers=[checker])
+    about = [f for f in result.findings if "layers.1.mlp.out" in f.taps]
+    assert [f.verdict for f in about] == [Verdict.DEFECT]
+    assert "elements are NaN in B (float32) only" in about[0].reasons[0]
+
+
 def test_damage_is_raised_and_never_reported_as_a_difference(tmp_path):
     record(tmp_path / "a", Toy(PROMPT))
     b = record(tmp_path / "b", Toy(PROMPT))

@@ -22,6 +22,7 @@ from verify.bisect.evidence import Evidence, examine
 from verify.bisect.fronts import Front, find_nonfinite_fronts
 from verify.bisect.growth import by_position, growth, heatmaps
 from verify.bisect.local import CHECKERS, Checker, LocalFinding, Op, check, check_all
+from verify.bisect.local_findings import state_local
 from verify.bisect.origins import Origins, Place, find_origins
 from verify.bisect.padding import find_padding_fronts, state_padding
 from verify.bisect.result import BisectResult, Confounder, Finding, Verdict
@@ -207,13 +208,18 @@ class _Bisect:
         others = [found for found in others if found.tap not in wrong]
         by_weights = begins.by_weights
         casts = [cast for evidence in by_weights[:1] for cast in evidence.casts]
+        checked = len(others)
+        accused = {found.tap for found in others if found.verdict is Verdict.DEFECT}
+        origins, others = statements.state_origins(
+            [j for j in begins.proven if not _is_token(j.evidence)], others
+        )
         findings = [
-            *statements.state_origins(j for j in begins.proven if not _is_token(j.evidence)),
-            *statements.state_local(others),
+            *origins,
+            *state_local(others, {f.place.tap: f for f in begins.fronts if f.place.tap in accused}),
             *state_artefacts(self.artefacts),
             *state_misled(wrong),
             *map(state_padding, self.padding),
-            *map(statements.state_front, begins.fronts),
+            *(statements.state_front(f) for f in begins.fronts if f.place.tap not in accused),
             *(statements.state_open(e) for e in begins.open if e.origin.tap not in judged),
             *remainder.state_weights(
                 self.a, self.b, by_weights, statements.declared_cast(casts, self.declared)[1]
@@ -221,7 +227,7 @@ class _Bisect:
             *token_findings.state_after_logits(tokens),
             *remainder.state_formats(comparison, self.declared),
             *remainder.state_unchecked(
-                comparison, judged | set(TOKENS), len(others), replayed=bool(self.checkers)
+                comparison, judged | set(TOKENS), checked, replayed=bool(self.checkers)
             ),
             *state_incomplete(self.compared),
         ]

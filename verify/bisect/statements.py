@@ -67,18 +67,36 @@ def declared_cast(
     return (exact[0] if exact else None), None
 
 
-def state_origins(places: Iterable[Judged]) -> list[Finding]:
-    """One finding for each kind of origin; taps that differ in the layer alone go together."""
+def state_origins(
+    places: Iterable[Judged], others: list[LocalFinding]
+) -> tuple[list[Finding], list[LocalFinding]]:
+    """One finding for each kind of origin; taps that differ in the layer alone go together.
+
+    Args:
+        others: what checkers say about taps that are no origins. Those with the declared cast of an
+            origin join its finding; the rest is given back.
+    """
     groups: dict[tuple[str, ...], list[Judged]] = {}
     for place in places:
         groups.setdefault(place.group, []).append(place)
-    return [_state(group) for group in groups.values()]
+    found = []
+    for group in groups.values():
+        alike = [other for other in others if _is_same_cast(group[0], other)]
+        others = [other for other in others if other not in alike]
+        found.append(_state(group, alike))
+    return found, others
 
 
-def _state(group: list[Judged]) -> Finding:
+def _is_same_cast(origin: Judged, other: LocalFinding) -> bool:
+    declared = origin.cast is not None and origin.declared is not None
+    same = declared and origin.cast is not None and other.title == f"a cast to {origin.cast.format}"
+    return same and other.verdict is origin.verdict is Verdict.PRECISION
+
+
+def _state(group: list[Judged], alike: list[LocalFinding]) -> Finding:
     first = group[0]
     origin = first.evidence.origin
-    taps = [place.evidence.origin.tap for place in group]
+    taps = [place.evidence.origin.tap for place in group] + [other.tap for other in alike]
     numbers: Numbers = {k: v for k, v in origin.measure.items() if v is not None}
     title, reasons, settle = _words(first, taps)
     if first.local is not None and first.verdict in (Verdict.DEFECT, Verdict.ROUNDING):
@@ -94,7 +112,10 @@ def _state(group: list[Judged]) -> Finding:
         taps=taps,
         support=first.evidence.support,
         numbers=numbers,
-        sizes={p.evidence.origin.tap: size for p in group if (size := _size(p))},
+        sizes={
+            **{p.evidence.origin.tap: size for p in group if (size := _size(p))},
+            **{other.tap: other.size for other in alike if other.size},
+        },
         settle=settle,
     )
 
@@ -107,11 +128,15 @@ def _size(place: Judged) -> float:
 
 def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
     """Title, reasons and next steps."""
-    named = _list(taps)
+    named = list_taps(taps)
     if first.verdict is Verdict.DEFECT and first.local is not None:
         return (
             f"{named}: the difference is larger than rounding can make it",
-            [first.local.reason, f"bound: {first.local.bound.why}"],
+            [
+                *([first.front.describe()] if first.front is not None else []),
+                first.local.reason,
+                f"bound: {first.local.bound.why}",
+            ],
             [advice.REFERENCE],
         )
     if first.front is not None:
@@ -122,9 +147,10 @@ def _words(first: Judged, taps: list[str]) -> tuple[str, list[str], list[str]]:
     if cast is not None and first.declared is not None:
         other = "A" if cast.rounded == "B" else "B"
         title = f"{cast.rounded} holds {named} of {other} rounded to {cast.format}"
+        lead = f"{taps[0]}: " if len(taps) > 1 else ""
         return (
             title,
-            [cast.describe(), f"the settings declare it ({first.declared})"],
+            [f"{lead}{cast.describe()}", f"the settings declare it ({first.declared})"],
             [advice.TAPE],
         )
     if cast is not None:
@@ -186,38 +212,6 @@ def _front_words(front: Front, named: str) -> tuple[str, list[str], list[str]]:
     )
 
 
-def state_local(found: Iterable[LocalFinding]) -> list[Finding]:
-    """What checkers say about taps whose inputs differ as well; equal titles go together."""
-    groups: dict[tuple[str, ...], list[LocalFinding]] = {}
-    for each in found:
-        key = (each.verdict, each.title or each.tap)
-        groups.setdefault(key, []).append(each)
-    return [_state_local(group) for group in groups.values()]
-
-
-def _state_local(group: list[LocalFinding]) -> Finding:
-    worst = max(group, key=lambda each: each.used)
-    taps = [each.tap for each in group]
-    title = worst.title or f"what it adds itself is {_BUDGET.get(worst.verdict, 'open')}"
-    numbers: Numbers = {}
-    if worst.error or worst.bound.value:
-        numbers = {"error": worst.error, "bound": worst.bound.value, "bound used": worst.used}
-    if len(group) > 1:
-        numbers = {"taps": len(group), **numbers}
-    lead = "" if len(group) == 1 or not worst.used else f"{worst.tap} uses most: "
-    return Finding(
-        verdict=decide(Measured(subject=Subject.PLACE, local=worst.verdict)),
-        title=f"{_list(taps)}: {title}",
-        reasons=[f"{lead}{worst.reason}", f"bound: {worst.bound.why}"],
-        taps=taps,
-        numbers=numbers,
-        sizes={each.tap: each.size for each in group if each.size},
-    )
-
-
-_BUDGET = {Verdict.ROUNDING: "within its budget", Verdict.DEFECT: "beyond its budget"}
-
-
 def state_open(place: Evidence) -> Finding:
     """A difference behind inputs that were not recorded."""
     return Finding(
@@ -231,7 +225,7 @@ def state_open(place: Evidence) -> Finding:
     )
 
 
-def _list(names: list[str]) -> str:
+def list_taps(names: list[str]) -> str:
     if len(names) > 3:
         return f"{names[0]} and {len(names) - 1} more taps"
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
