@@ -41,6 +41,9 @@ class Storage:
     weight: float
     output: float
     times: int = 2
+    largest: float = np.inf
+    """Products of q and k beyond it become infinite when they are stored, before they are scaled;
+    what follows may be anything, NaN included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,9 @@ def storage(implementation: str, fmt: Format) -> Storage:
     """
     u = unit(fmt)
     fused = implementation != "eager"
-    return Storage(score=min(u, FP32_UNIT) if fused else u, weight=u, output=u)
+    if fused:
+        return Storage(score=min(u, FP32_UNIT), weight=u, output=u)
+    return Storage(score=u, weight=u, output=u, largest=fmt.max_finite)
 
 
 def judge_rows(

@@ -31,6 +31,7 @@ def judge_core(case: Case, sides: Sides, fmt: Format) -> Judgement | None:
     group = heads // kv_heads
     outputs = [_by_head(side, case.record, heads, value_dim) for side in (a, b)]
     exact = np.zeros((rows, heads, value_dim))
+    reach = np.zeros((rows, heads))
     limits = np.zeros((2, 2, rows, heads, value_dim))
     for row in range(rows):
         allowed = core.allowed[row]
@@ -41,12 +42,22 @@ def judge_core(case: Case, sides: Sides, fmt: Format) -> Judgement | None:
             some = slice(head * group, (head + 1) * group)
             keys, values = core.k[entry, allowed, head], core.v[entry, allowed, head]
             every = np.ones((group, len(keys)), bool)
+            # Masked keys count: infinity and a mask that is subtracted from it stay infinite.
+            reach[row, some] = np.abs(core.q[row, some] @ core.k[entry, :, head].T).max(axis=1)
             for side in range(2):
                 found = judge_rows(core.q[row, some], keys, values, every, scale, stored[side])
                 exact[row, some] = found.exact
                 limits[side, 0, row, some] = found.bound
                 limits[side, 1, row, some] = np.minimum(found.bound, DEVIATIONS * found.deviation)
-    return _attention_outcome(outputs, exact, limits + fmt.min_subnormal, a, b)
+    over = np.stack([reach > side.largest for side in stored])
+    limits[np.broadcast_to(over[:, None, ..., None], limits.shape)] = np.inf
+    said = [
+        f"products of q and k reach {reach.max():.3g}, beyond {side.largest:.6g}, the largest number "
+        f"in which {name} stores them"
+        for name, side, any_over in zip("AB", stored, over.any(axis=(1, 2)).tolist(), strict=True)
+        if any_over
+    ]
+    return _attention_outcome(outputs, exact, limits + fmt.min_subnormal, (a, b), said)
 
 
 def _by_head(values: Values, record: Record, heads: int, dim: int) -> Values:
@@ -55,14 +66,23 @@ def _by_head(values: Values, record: Record, heads: int, dim: int) -> Values:
 
 
 def _attention_outcome(
-    outputs: list[Values], exact: Values, limits: Values, a: Values, b: Values
+    outputs: list[Values],
+    exact: Values,
+    limits: Values,
+    sides: tuple[Values, Values],
+    out_of_range: list[str],
 ) -> Judgement:
-    used, broken, strange = 0.0, [], []
+    a, b = sides
+    used: float = 0.0
+    broken: list[str] = []
+    strange = list(out_of_range)
     worst = (0, 0)
     for side, name in enumerate("AB"):
         with np.errstate(invalid="ignore"):
             error = np.abs(outputs[side] - exact)
         error = np.where(np.isfinite(error), error, np.inf)
+        free = np.isinf(limits[side, 0])
+        error = np.where(free, 0.0, error)
         share = error / limits[side, 0]
         place = np.unravel_index(int(np.argmax(share)), share.shape)
         if share[place] > used:
