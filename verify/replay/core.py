@@ -54,8 +54,8 @@ def judge_core(case: Case, sides: Sides, fmt: Format) -> Judgement | None:
     said = [
         f"products of q and k reach {reach.max():.3g}, beyond {side.largest:.6g}, the largest number "
         f"in which {name} stores them"
-        for name, side, any_over in zip("AB", stored, over.any(axis=(1, 2)).tolist(), strict=True)
-        if any_over
+        for number, (name, side) in enumerate(zip("AB", stored, strict=True))
+        if over[number].any()
     ]
     return _attention_outcome(outputs, exact, limits + fmt.min_subnormal, (a, b), said)
 
