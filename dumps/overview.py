@@ -73,6 +73,8 @@ class Overview(msgspec.Struct, kw_only=True):
     taps: list[TapView]
     verified_bytes: int | None = None
     """Bytes of words that were read against their checksums; None: not asked for."""
+    env: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What it ran on (docs/env.md)."""
 
 
 def overview(dump: Dump, *, check: bool = False) -> Overview:
@@ -104,6 +106,7 @@ def overview(dump: Dump, *, check: bool = False) -> Overview:
         sequences=_sequences(dump),
         taps=_taps(records),
         verified_bytes=verify_words(dump) if check else None,
+        env=manifest.env,
     )
 
 

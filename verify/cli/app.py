@@ -39,7 +39,12 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
 )
 """Name of the command, module, function."""
 
-GROUPS: tuple[tuple[str, str], ...] = (("kernels", "verify.cli.kernels"),)
+GROUPS: tuple[tuple[str, str], ...] = (
+    ("kernels", "verify.cli.kernels"),
+    ("env", "verify.cli.env"),
+    ("gate", "verify.cli.gate"),
+    ("ledger", "verify.cli.ledger"),
+)
 """Name of a group of commands, and the module that holds its `app`."""
 
 app = typer.Typer(

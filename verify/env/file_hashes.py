@@ -23,6 +23,8 @@ class FileHashes:
     """Hashes by (device, inode, size, mtime, ctime). The ctime is set by the kernel alone, so
     restoring an mtime does not hide a changed file."""
 
+    clock = staticmethod(time.time_ns)
+
     def __init__(self, place: Path | None = None) -> None:
         self.place = place or cache_folder() / "file-hashes.json"
         self.hashed_bytes = 0
@@ -43,7 +45,7 @@ class FileHashes:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             after = os.fstat(file.fileno())
         self.hashed_bytes += after.st_size
-        if _key(after) == key and time.time_ns() - after.st_ctime_ns > SETTLED_NS:
+        if _key(after) == key and self.clock() - after.st_ctime_ns > SETTLED_NS:
             self._known[key] = digest
             self._new = True
         return digest

@@ -7,7 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from verify.env.weights import LIKELY, POSSIBLE, UNLIKELY
+from verify.env.weights import LIKELY, POSSIBLE, UNLIKELY, is_kernel_package
 
 _PACKAGE = re.compile(r"/(?:site|dist)-packages/(nvidia/[^/]+|[^/]+)/")
 _SYSTEM = re.compile(r"^(ld-linux|libc|libm|libdl|libpthread|librt|libutil|libnss|libresolv)\b")
@@ -41,7 +41,8 @@ class LibraryChange:
     def weight(self) -> tuple[str, str]:
         """How likely it is to matter, and why."""
         if not self.other_build:
-            return (UNLIKELY if self.owner == "python" else POSSIBLE), "loaded in one run alone"
+            matters = not self.owner or is_kernel_package(self.owner)
+            return (POSSIBLE if matters else UNLIKELY), "loaded in one run alone"
         if _SYSTEM.match(self.name):
             return POSSIBLE, "another build of a system library"
         return LIKELY, "another build was loaded under this name"

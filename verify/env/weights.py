@@ -53,6 +53,11 @@ def weigh(name: str) -> tuple[str, str, str]:
     return POSSIBLE, name, ""
 
 
+def is_kernel_package(name: str) -> bool:
+    """Whether a package of this name computes, or decides what computes."""
+    return _KERNEL_PACKAGES.search(name) is not None
+
+
 def weigh_package(name: str, runs_machine_code: bool) -> tuple[str, str]:
     """Weight and note of another version of a package.
 
@@ -61,6 +66,6 @@ def weigh_package(name: str, runs_machine_code: bool) -> tuple[str, str]:
     """
     if name == "firstdiff":
         return UNLIKELY, "the recorder itself"
-    if _KERNEL_PACKAGES.search(name):
+    if is_kernel_package(name):
         return LIKELY, "other kernels may be in use"
     return (POSSIBLE, "") if runs_machine_code else (UNLIKELY, "")

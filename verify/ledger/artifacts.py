@@ -8,8 +8,14 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import msgspec
+
+from verify.env.secrets import redact
 from verify.errors import DumpError
 from verify.ledger.entry import Artifact
+
+SEARCHED = 64 << 20
+"""Bytes up to which a text is searched for secrets."""
 
 
 def path_of(folder: Path, sha256: str) -> Path:
@@ -24,15 +30,27 @@ def sha256_of(path: Path) -> str:
 
 
 def put(folder: Path, source: Path) -> Artifact:
-    """Copy a file into the store; a file that is there already is not written again.
+    """Copy a file into the store; a file that is there already is not written again. Text that
+    looks like a secret is replaced in the copy, and the entry says so.
 
     Raises:
         DumpError: ``source`` is not a readable file.
     """
     if not source.is_file():
         raise DumpError("an artifact has to be a file", where=source, found="no file there")
+    shown = _redacted(source)
+    if shown is None:
+        return _put(folder, source, source.name)
+    with tempfile.TemporaryDirectory() as place:
+        copy = Path(place, "redacted")
+        copy.write_bytes(shown)
+        stored = _put(folder, copy, source.name)
+    return msgspec.structs.replace(stored, redacted=True)
+
+
+def _put(folder: Path, source: Path, name: str) -> Artifact:
     target = path_of(folder, sha256_of(source))
-    artifact = Artifact(name=source.name, sha256=target.name, bytes=source.stat().st_size)
+    artifact = Artifact(name=name, sha256=target.name, bytes=source.stat().st_size)
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
         _copy_whole(source, target)
@@ -40,6 +58,19 @@ def put(folder: Path, source: Path) -> Artifact:
             target.unlink()
             raise DumpError("an artifact changed while it was stored", where=source)
     return artifact
+
+
+def _redacted(source: Path) -> bytes | None:
+    """The content without what looks like a secret; None where nothing does, and for files that
+    are no text or larger than :data:`SEARCHED`."""
+    if source.stat().st_size > SEARCHED:
+        return None
+    try:
+        text = source.read_bytes().decode()
+    except UnicodeDecodeError:
+        return None
+    shown = redact(text)
+    return None if shown == text else shown.encode()
 
 
 def _copy_whole(source: Path, target: Path) -> None:

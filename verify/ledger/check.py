@@ -7,7 +7,7 @@ from pathlib import Path
 
 from verify.errors import DumpError
 from verify.ledger import artifacts
-from verify.ledger.entry import GENESIS, Entry, decode, digest
+from verify.ledger.entry import GENESIS, Entry, decode, digest, encode
 from verify.ledger.store import Ledger
 
 
@@ -17,6 +17,8 @@ class LedgerCheck:
 
     entries: int = 0
     artifacts: int = 0
+    last: str = ""
+    """Hash of the last entry."""
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -24,8 +26,12 @@ class LedgerCheck:
         return not self.problems
 
 
-def check(ledger: Ledger) -> LedgerCheck:
+def check(ledger: Ledger, *, must_hold: str | None = None) -> LedgerCheck:
     """Read everything once and compare it with the hashes that name it.
+
+    Args:
+        must_hold: the hash of an entry, noted elsewhere: a ledger that was written anew as a whole
+            has no such entry.
 
     Raises:
         DumpError: there is no ledger.
@@ -41,6 +47,8 @@ def check(ledger: Ledger) -> LedgerCheck:
             result.problems.append(f"{place}: not an entry ({error.found})")
             continue
         result.problems += _chain(place, number, entry, previous)
+        if encode(entry) != line + b"\n":
+            result.problems.append(f"{place}: edited, it is not written as entries are")
         previous = entry.hash
         hashes.append(entry.hash)
         result.entries += 1
@@ -49,6 +57,9 @@ def check(ledger: Ledger) -> LedgerCheck:
                 seen.add(artifact.sha256)
                 result.problems += _artifact(place, ledger.folder, artifact.sha256, artifact.name)
     result.artifacts = len(seen)
+    result.last = hashes[-1] if hashes else ""
+    if must_hold is not None and must_hold not in hashes:
+        result.problems.append(f"no entry has the hash {must_hold}: the chain was written anew")
     result.problems += _head(ledger, hashes)
     return result
 

@@ -13,12 +13,14 @@ GENESIS = "0" * 64
 """What the first entry names as its predecessor."""
 
 
-class Artifact(msgspec.Struct, kw_only=True, frozen=True):
+class Artifact(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """A file that an entry rests on, stored by content under ``artifacts/``."""
 
     name: str
     sha256: str
     bytes: int
+    redacted: bool = False
+    """What looked like a secret was replaced in the stored copy."""
 
 
 class Merged(msgspec.Struct, kw_only=True, frozen=True):

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from verify.env.secrets import redact_all
 from verify.errors import DumpError, StorageError
 from verify.ledger import artifacts
 from verify.ledger.entry import GENESIS, Artifact, Entry, Merged, decode, encode
@@ -32,14 +33,15 @@ class Ledger:
         self.path = folder / ENTRIES
 
     def append(self, kind: str, data: dict[str, Any], files: list[Path] | None = None) -> Entry:
-        """Store ``files`` by content and write one entry that names them. Durable on return.
+        """Store ``files`` by content and write one entry that names them. Durable on return. What
+        looks like a secret in ``data`` or in a text file is replaced before it is written.
 
         Raises:
             DumpError: a file cannot be read, or the ledger's last whole line is not an entry.
         """
         stored = [artifacts.put(self.folder, path) for path in files or []]
         with self._exclusive():
-            return self._write(kind, data, stored, None)
+            return self._write(kind, redact_all(data), stored, None)
 
     def append_merged(self, entries: list[Entry]) -> list[Entry]:
         """Write entries of another ledger that this one does not hold yet, in their order."""

@@ -14,6 +14,7 @@ from verify.dumps.tensor_numbers import RowSpan, TensorNumbers
 from verify.report.names import printable, quoted, shorten
 from verify.report.numbers import anything, count, measure, plural, size
 from verify.report.terminal.blocks import Justify, bullets, heading, labelled, line, table
+from verify.report.terminal.environment import summary_lines
 
 STEPS_SHOWN = 12
 TEXT_SHOWN = 400
@@ -42,6 +43,8 @@ def render_overview(view: Overview, console: Console) -> None:
     settings = ", ".join(f"{key} {value}" for key, value in _flat(view.settings))
     labelled(console, "settings", printable(settings))
     labelled(console, "command", printable(" ".join(view.command)))
+    for label, text in summary_lines(view.env):
+        labelled(console, label, printable(text))
     _render_sequences(view.sequences, console)
     _render_steps(view, console)
     _render_taps(view.taps, console)
