@@ -71,6 +71,8 @@ def test_a_run_that_stopped_earlier_is_equal_as_far_as_both_go(tmp_path, shorter
         f"all 3 chosen tokens, as far as both runs go: "
         f"{shorter} stopped earlier: {longer} went on for 2 steps."
     )
+    rows = f"56 rows of {longer} (tokens.in and 27 more taps; p#0 position 8)"
+    assert result.not_compared == [f"{rows}: {shorter} holds no row there"]
     accepted = pair(tmp_path / "2", *toys, accept=[Verdict.INCOMPLETE])
     assert accepted.exit_code == 0 and accepted.verdict is Verdict.INCOMPLETE
 

@@ -17,7 +17,7 @@ from verify.bisect.artefacts import (
 from verify.bisect.causal import is_causal
 from verify.bisect.causes import known_causes
 from verify.bisect.confounders import declared_formats, find_confounders
-from verify.bisect.coverage import state_incomplete
+from verify.bisect.coverage import fold_unmatched, state_incomplete
 from verify.bisect.evidence import Evidence, examine
 from verify.bisect.fronts import Front, find_nonfinite_fronts
 from verify.bisect.growth import by_position, growth, heatmaps
@@ -25,6 +25,7 @@ from verify.bisect.local import CHECKERS, Checker, LocalFinding, Op, check, chec
 from verify.bisect.local_findings import state_local
 from verify.bisect.origins import Origins, Place, find_origins
 from verify.bisect.padding import find_padding_fronts, state_padding
+from verify.bisect.refused import not_comparable, nothing_compared
 from verify.bisect.result import BisectResult, Confounder, Finding, Verdict
 from verify.bisect.size import SIZE_CHECKERS
 from verify.bisect.statements import Judged
@@ -33,7 +34,6 @@ from verify.bisect.taps import TOKENS
 from verify.bisect.tokens import TokenReport, compare_tokens
 from verify.bisect.validity import check_capture, check_workloads
 from verify.bisect.verdict import SEVERITY, exit_code, say_accepted, worst
-from verify.compare.result import Comparison
 from verify.compare.run import RowComparison, compare_rows
 from verify.dumps.format import Dump
 from verify.env import say_changes
@@ -66,47 +66,14 @@ def bisect(
     """
     confounders = find_confounders(a, b)
     if findings := check_workloads(a, b):
-        return _not_comparable(findings, confounders, _no_comparison(a, b), command)
+        return not_comparable(findings, confounders, nothing_compared(a, b), command)
     compared = compare_rows(a, b)
     if findings := check_capture(compared):
-        return _not_comparable(findings, confounders, compared.comparison, command)
+        return not_comparable(findings, confounders, compared.comparison, command)
     artefacts = find_artefacts(compared)
     set_apart(compared, artefacts)
     return _Bisect(compared, confounders, [*checkers, *CHECKERS], artefacts).run(
         accept, fail_on_flip, list(command)
-    )
-
-
-def _no_comparison(a: Dump, b: Dump) -> Comparison:
-    return Comparison(
-        a=str(a.path), b=str(b.path), complete_a=a.complete, complete_b=b.complete, taps=[],
-        unmatched=[], padding_rows=0, rows=0, bytes_read=0, seconds=0.0,
-        notes=[*a.problems, *b.problems],
-    )  # fmt: skip
-
-
-def _not_comparable(
-    findings: list[Finding],
-    confounders: list[Confounder],
-    comparison: Comparison,
-    command: Sequence[str],
-) -> BisectResult:
-    return BisectResult(
-        verdict=Verdict.NOT_COMPARABLE,
-        summary=f"{findings[0].title}, so a difference between the runs would say nothing.",
-        findings=findings,
-        confounders=confounders,
-        first_token=None,
-        tokens=[],
-        origins=[],
-        growth=[],
-        positions=[],
-        heatmap=[],
-        comparison=comparison,
-        not_compared=[],
-        changed_at_once=say_changes(confounders),
-        exit_code=exit_code(findings, (), fails_on_flip=False),
-        command=list(command),
     )
 
 
@@ -163,7 +130,11 @@ class _Bisect:
             positions=by_position(self.compared),
             heatmap=heatmaps(self.compared),
             comparison=comparison,
-            not_compared=[*comparison.notes, *tokens.notes],
+            not_compared=[
+                *comparison.notes,
+                *fold_unmatched(comparison.unmatched),
+                *tokens.notes,
+            ],
             exit_code=exit_code(findings, accept, fails_on_flip=fail_on_flip and flipped),
             command=command,
             flips=tokens.flips,
@@ -206,24 +177,13 @@ class _Bisect:
         judged |= {found.tap for found in others}
         wrong = [f.tap for f in others if f.tap in self.misled and f.verdict is not _ROUNDING]
         others = [found for found in others if found.tap not in wrong]
-        by_weights = begins.by_weights
-        casts = [cast for evidence in by_weights[:1] for cast in evidence.casts]
         checked = len(others)
-        accused = {found.tap for found in others if found.verdict is Verdict.DEFECT}
-        origins, others = statements.state_origins(
-            [j for j in begins.proven if not _is_token(j.evidence)], others
-        )
         findings = [
-            *origins,
-            *state_local(others, {f.place.tap: f for f in begins.fronts if f.place.tap in accused}),
+            *self._of_places(begins, others, judged),
             *state_artefacts(self.artefacts),
             *state_misled(wrong),
             *map(state_padding, self.padding),
-            *(statements.state_front(f) for f in begins.fronts if f.place.tap not in accused),
-            *(statements.state_open(e) for e in begins.open if e.origin.tap not in judged),
-            *remainder.state_weights(
-                self.a, self.b, by_weights, statements.declared_cast(casts, self.declared)[1]
-            ),
+            *self._of_weights(begins.by_weights),
             *token_findings.state_after_logits(tokens),
             *remainder.state_formats(comparison, self.declared),
             *remainder.state_unchecked(
@@ -236,6 +196,27 @@ class _Bisect:
             advice.drop_replay(findings)
         advice.spell_commands(findings, self.a, self.b, parted=bool(self.compared.parted))
         return sorted(findings, key=lambda f: -SEVERITY.index(f.verdict))
+
+    def _of_places(
+        self, begins: _Begins, others: list[LocalFinding], judged: set[str]
+    ) -> list[Finding]:
+        """Origins, what checkers say elsewhere, fronts, and first observations."""
+        accused = {found.tap for found in others if found.verdict is Verdict.DEFECT}
+        fronts = {front.place.tap: front for front in begins.fronts}
+        origins, others = statements.state_origins(
+            [j for j in begins.proven if not _is_token(j.evidence)], others
+        )
+        return [
+            *origins,
+            *state_local(others, {tap: fronts[tap] for tap in fronts if tap in accused}),
+            *(statements.state_front(fronts[tap]) for tap in fronts if tap not in accused),
+            *(statements.state_open(e) for e in begins.open if e.origin.tap not in judged),
+        ]
+
+    def _of_weights(self, begins: list[Evidence]) -> list[Finding]:
+        casts = [cast for evidence in begins[:1] for cast in evidence.casts]
+        setting = statements.declared_cast(casts, self.declared)[1]
+        return remainder.state_weights(self.a, self.b, begins, setting)
 
 
 def _open_taps(findings: list[Finding]) -> list[str]:
