@@ -4,6 +4,7 @@ import pytest
 
 from tests.support.synthetic_dumps import SyntheticRun
 from verify.bisect.confounders import declared_formats, find_confounders
+from verify.bisect.run import bisect
 
 
 def dump(path, **options):
@@ -68,3 +69,14 @@ def test_the_declared_come_first(tmp_path):
 def test_settings_that_declare_a_format(tmp_path, a, b, formats):
     found = declared_formats(confounders(tmp_path, {"settings": a}, {"settings": b}))
     assert list(found) == formats
+
+
+def test_bisect_says_when_two_things_changed_at_once(tmp_path):
+    env = [{"torch": {"threads": n}, "variables": {"OMP_NUM_THREADS": str(n)}} for n in (1, 2)]
+    one = dump(tmp_path / "one", env=env[0])
+    threads = dump(tmp_path / "threads", env=env[1])
+    both = dump(tmp_path / "both", env=env[1], settings={"attn": "eager"})
+    assert bisect(one, threads).changed_at_once == ""
+    assert bisect(one, both).changed_at_once.startswith(
+        "Two things changed at once (settings.attn, number of threads)"
+    )
