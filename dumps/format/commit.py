@@ -14,6 +14,7 @@ import numpy as np
 from safetensors import SafetensorError
 
 from verify.dumps.format import layout
+from verify.dumps.format.block import Block
 from verify.dumps.format.record_table import encode_records
 from verify.dumps.format.row_table import encode_rows
 from verify.dumps.format.schema import Part, PartFile, Record, Rows
@@ -24,6 +25,8 @@ ROW_BYTES: Final = 160
 """Upper estimate of one line of rows.parquet: digest 8, sketch 64, statistics 56, codes."""
 RECORD_BYTES: Final = 2048
 """Upper estimate of one record: its line, its JSON entries in the header and in part.json."""
+BLOCK_RECORD_BYTES: Final = 256
+"""Upper estimate of the line of a record without words and without references."""
 RESERVE_BYTES: Final = 4 << 20
 """Left free on the disk, for folders, inodes and the final manifest."""
 
@@ -32,8 +35,8 @@ RESERVE_BYTES: Final = 4 << 20
 class Pending:
     """Records that are not on the disk yet, in order."""
 
-    records: list[Record] = field(default_factory=list)
-    rows: list[tuple[int, Rows]] = field(default_factory=list)
+    records: list[Record | Block] = field(default_factory=list)
+    rows: list[tuple[int | np.ndarray, Rows]] = field(default_factory=list)
     words: dict[str, np.ndarray] = field(default_factory=dict)
     nbytes: int = 0
     """Upper estimate of the bytes that they will take."""
@@ -47,6 +50,12 @@ class Pending:
         if words is not None:
             self.words[str(record.seq)] = words
             self.nbytes += words.nbytes
+
+    def append_block(self, block: Block, rows: Rows) -> None:
+        count = len(block.template.records)
+        self.records.append(block)
+        self.rows.append((block.template.row_records(block.seq), rows))
+        self.nbytes += count * BLOCK_RECORD_BYTES + len(rows) * ROW_BYTES
 
 
 class Commit(NamedTuple):

@@ -19,7 +19,12 @@ def check_rows(record: Record, rows: Rows | None) -> None:
     """
     if rows is None:
         raise ArgumentError("a record comes without rows", where=record_name(record))
-    record.n_rows = n = len(rows)
+    record.n_rows = len(rows)
+    check_columns(rows, len(rows), record_name(record))
+
+
+def check_columns(rows: Rows, n: int, where: str) -> None:
+    """Raise ArgumentError unless every column of ``rows`` has ``n`` entries."""
     expected = {"sequence": (n,), "position": (n,), "visit": (n,), "digest": (n,)}
     optional = {"sketch": (n, BUCKETS), "statistics": (n, len(STATISTICS))}
     present = {name: shape for name, shape in optional.items() if getattr(rows, name) is not None}
@@ -27,7 +32,7 @@ def check_rows(record: Record, rows: Rows | None) -> None:
         if np.shape(getattr(rows, name)) != shape:
             raise ArgumentError(
                 f"the column {name!r} of Rows has another shape than the rows need",
-                where=record_name(record),
+                where=where,
                 found=list(np.shape(getattr(rows, name))),
                 allowed=list(shape),
             )

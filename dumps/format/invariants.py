@@ -42,7 +42,7 @@ class RecordChain:
 
     def append(self, record: Record) -> Fault | None:
         """Take ``record`` as the next one, or say why it cannot be."""
-        fault = _own_fault(record) or self._order_fault(record) or self._reference_fault(record)
+        fault = own_fault(record) or self._order_fault(record) or self._reference_fault(record)
         if fault is None:
             self.last_seq, self.last_step = record.seq, record.step
             root = record.seq if record.same_as is None else record.same_as
@@ -50,6 +50,17 @@ class RecordChain:
             if root == record.seq:
                 self.matrices[root] = _matrix(record)
         return fault
+
+    def pass_block(self, seq: int, step: int, count: int) -> Fault | None:
+        """Take ``count`` records from ``seq`` on, which nothing refers to, or say why not."""
+        if seq <= self.last_seq:
+            what = "a record is out of execution order, or its seq occurs twice"
+            return Fault(what, f"seq {seq}", f"above {self.last_seq}")
+        if step < self.last_step:
+            what = "a record belongs to a step before that of its predecessor"
+            return Fault(what, f"step {step}", f"{self.last_step} or above")
+        self.last_seq, self.last_step = seq + count - 1, step
+        return None
 
     def _order_fault(self, record: Record) -> Fault | None:
         if record.seq <= self.last_seq:
@@ -81,7 +92,7 @@ def _matrix(record: Record) -> RowMatrix:
     return RowMatrix(record.dtype, record.n_rows, record.row_length)
 
 
-def _own_fault(record: Record) -> Fault | None:
+def own_fault(record: Record) -> Fault | None:
     """What is wrong with a record on its own."""
     for name in _COUNTS:
         if not 0 <= getattr(record, name) <= MAX_SIZE:

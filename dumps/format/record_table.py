@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
 
 from verify.dumps.format.parquet import CODE, from_parquet, split, to_parquet
 from verify.dumps.format.schema import Input, Record
+
+if TYPE_CHECKING:
+    from verify.dumps.format.block import Block
 
 _input = pa.struct(
     [("kind", pa.string()), ("seq", pa.int64()), ("name", pa.string()), ("digest", pa.string())]
@@ -41,8 +44,26 @@ _INPUT_FIELDS: Final = ("kind", "seq", "name", "digest")
 _INPUT_KINDS: Final = frozenset(("record", "weight", "value", "unknown"))
 
 
-def encode_records(records: list[Record]) -> pa.Buffer:
-    """Parquet file of ``records``, one line each."""
+def encode_records(parts: Sequence[Record | Block]) -> pa.Buffer:
+    """Parquet file of the records and blocks of records in ``parts``, one line a record."""
+    tables: list[pa.Table] = []
+    single: list[Record] = []
+    for part in parts:
+        if isinstance(part, Record):
+            single.append(part)
+            continue
+        if single:
+            tables.append(record_table(single))
+            single = []
+        tables.append(part.table())
+    if single:
+        tables.append(record_table(single))
+    table = pa.concat_tables(tables) if len(tables) > 1 else tables[0]
+    return to_parquet(table.unify_dictionaries().combine_chunks(), _CODED)
+
+
+def record_table(records: list[Record]) -> pa.Table:
+    """The lines of ``records``."""
     columns: dict[str, list[Any]] = {
         name: [getattr(record, name) for record in records]
         for name in RECORD_SCHEMA.names
@@ -51,7 +72,7 @@ def encode_records(records: list[Record]) -> pa.Buffer:
     columns["inputs"] = [[msgspec.structs.asdict(i) for i in r.inputs] for r in records]
     columns["attributes"] = [msgspec.json.encode(r.attributes).decode() for r in records]
     arrays = [pa.array(columns[f.name], f.type) for f in RECORD_SCHEMA]
-    return to_parquet(pa.table(arrays, schema=RECORD_SCHEMA), _CODED)
+    return pa.table(arrays, schema=RECORD_SCHEMA)
 
 
 def decode_records(data: bytes) -> list[Record]:

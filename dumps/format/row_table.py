@@ -28,15 +28,16 @@ ROW_SCHEMA: Final = pa.schema(
 _CODED: Final = ["record", "sequence", "position", "visit"]
 
 
-def encode_rows(blocks: Iterable[tuple[int, Rows]]) -> pa.Buffer:
-    """Parquet file of the rows of several records, in the order given. Each is (seq, rows)."""
+def encode_rows(blocks: Iterable[tuple[int | np.ndarray, Rows]]) -> pa.Buffer:
+    """Parquet file of the rows of several records, in the order given. Each is (seq, rows); or the
+    seq of each row, for rows of several records."""
     blocks = [(seq, rows) for seq, rows in blocks if len(rows)]
     if not blocks:
         return to_parquet(ROW_SCHEMA.empty_table(), _CODED)
     parts = [rows for _, rows in blocks]
     sequences = np.concatenate([np.asarray(rows.sequence, object) for rows in parts])
     arrays = [
-        pa.array(np.repeat([seq for seq, _ in blocks], [len(rows) for rows in parts])),
+        pa.array(np.concatenate([np.broadcast_to(seq, len(rows)) for seq, rows in blocks])),
         pa.array(sequences, pa.string()).dictionary_encode(),
         pa.array(np.concatenate([np.asarray(rows.position, np.int64) for rows in parts])),
         pa.array(np.concatenate([np.asarray(rows.visit, np.int64) for rows in parts])),

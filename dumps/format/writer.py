@@ -10,8 +10,16 @@ import msgspec
 import numpy as np
 
 from verify.dumps.format import layout
+from verify.dumps.format.block import Block, StepTemplate
 from verify.dumps.format.commit import Pending, check_space, commit_part, storage_error
-from verify.dumps.format.intake import check_attributes, check_rows, check_words, own, record_name
+from verify.dumps.format.intake import (
+    check_attributes,
+    check_columns,
+    check_rows,
+    check_words,
+    own,
+    record_name,
+)
 from verify.dumps.format.invariants import RecordChain
 from verify.dumps.format.schema import Manifest, RankEnd, Record, Rows, Sequence
 from verify.errors import ArgumentError, DumpError, DumpExistsError, StorageError, UsageError
@@ -117,6 +125,29 @@ class DumpWriter:
             )
         self._taps[record.tap] = record.axes
         self._pending.append(record, rows, own(words, owned))
+        if self._pending.nbytes >= self.flush_bytes:
+            self.flush()
+
+    def add_block(self, template: StepTemplate, seq: int, step: int, rows: Rows) -> None:
+        """Append all records of a step at once.
+
+        Args:
+            template: the records, in execution order.
+            seq: of the first of them; the others count on.
+            rows: of all of them, in their order; kept by reference until the next flush.
+
+        Raises:
+            ArgumentError: out of order, or rows that are not those of the template.
+            StorageError: see the class.
+        """
+        self._usable()
+        check_columns(rows, template.n_rows, f"step {step}")
+        if fault := self._chain.pass_block(seq, step, len(template.records)):
+            raise ArgumentError(
+                fault.what, where=f"step {step}", found=fault.found, allowed=fault.allowed
+            )
+        self._taps.update(template.axes)
+        self._pending.append_block(Block(template, seq, step, self.rank), rows)
         if self._pending.nbytes >= self.flush_bytes:
             self.flush()
 

@@ -2,6 +2,8 @@
 // them, and their exchange among the eight places.
 #pragma once
 
+#include <cuda_fp16.h>
+
 #include "include/fingerprint.cuh"
 
 namespace fingerprint {
@@ -51,7 +53,7 @@ __device__ __forceinline__ u32 half_of(u32 word, int which) {
 template <u32 kInfinity>
 struct Halves {
     static constexpr int kWords = 4, kLevels = 3;
-    static constexpr bool kHasMinusZero = true;
+    static constexpr bool kHasMinusZero = true, kWideMagnitude = false;
     static constexpr u32 kMinusZero = 0x80008000u;
 
     static __device__ __forceinline__ void scan(u32 (&w)[4], Counts& c, const Job&) {
@@ -64,23 +66,34 @@ struct Halves {
         }
         c.nonzero += (nonzero & 0xffff) + (nonzero >> 16);
         u32 top = max(largest & 0xffff, largest >> 16);
-        if (top >= kInfinity) top = scan_special(w, c);
+        if (top >= kInfinity) {
+            const Special found = split_special(w[0], w[1], w[2], w[3]);
+#pragma unroll
+            for (int q = 0; q < 4; ++q) w[q] = found.words[q];
+            c.nan += found.nan, c.positive_infinite += found.positive_infinite;
+            c.negative_infinite += found.negative_infinite, top = found.top;
+        }
         c.largest = max(c.largest, top);
     }
 
-    // Count what is not finite, put +0 in its place, and return the largest finite magnitude.
-    static __device__ __noinline__ u32 scan_special(u32 (&w)[4], Counts& c) {
-        u32 top = 0;
+    // What is not finite is counted and becomes +0. Values in, values out: a reference would push
+    // the words of every row into memory.
+    struct Special {
+        u32 words[4], nan, positive_infinite, negative_infinite, top;
+    };
+    static __device__ __noinline__ Special split_special(u32 w0, u32 w1, u32 w2, u32 w3) {
+        Special found = {{w0, w1, w2, w3}, 0, 0, 0, 0};
+#pragma unroll
         for (int e = 0; e < 8; ++e) {
-            const u32 bits = half_of(w[e / 2], e & 1), magnitude = bits & 0x7fff;
-            if (magnitude < kInfinity) {
-                top = max(top, magnitude);
-                continue;
-            }
-            c.count_special(magnitude > kInfinity, bits >> 15);
-            w[e / 2] &= e & 1 ? 0x0000ffffu : 0xffff0000u;
+            const u32 bits = half_of(found.words[e / 2], e & 1), magnitude = bits & 0x7fff;
+            const bool finite = magnitude < kInfinity, is_nan = magnitude > kInfinity;
+            found.top = max(found.top, finite ? magnitude : 0);
+            found.nan += is_nan;
+            found.positive_infinite += !finite && !is_nan && !(bits >> 15);
+            found.negative_infinite += !finite && !is_nan && bits >> 15;
+            if (!finite) found.words[e / 2] &= e & 1 ? 0x0000ffffu : 0xffff0000u;
         }
-        return top;
+        return found;
     }
 
     static __device__ __forceinline__ void permute(u32 (&w)[4], int rotation) {
@@ -98,11 +111,8 @@ struct Bfloat16 : Halves<0x7f80> {
 };
 
 struct Float16 : Halves<0x7c00> {
-    // The bits, moved to where a float64 has them, are the value times 2^-1008, exactly, and
-    // float64 has subnormals enough for all of them: faster than the conversion unit.
     static __device__ __forceinline__ double widen(u32 bits) {
-        const u32 high = ((bits & 0x7fff) << 10) | ((bits & 0x8000) << 16);
-        return __hiloint2double((int)high, 0) * 0x1p1008;
+        return __half2float(__ushort_as_half((unsigned short)bits));
     }
     static __device__ __forceinline__ double value(const u32 (&w)[4], int e, const Job&) {
         return widen(half_of(w[e / 2], e & 1));
@@ -112,7 +122,7 @@ struct Float16 : Halves<0x7c00> {
 
 struct Float32 {
     static constexpr int kWords = 8, kLevels = 2;
-    static constexpr bool kHasMinusZero = true;
+    static constexpr bool kHasMinusZero = true, kWideMagnitude = false;
     static constexpr u32 kMinusZero = 0x80000000u;
 
     static __device__ __forceinline__ void scan(u32 (&w)[8], Counts& c, const Job&) {
@@ -151,7 +161,8 @@ struct Float32 {
 
 struct Float64 {
     static constexpr int kWords = 16, kLevels = 1;
-    static constexpr bool kHasMinusZero = false;  // a void leaf is replaced where it is read
+    // A void leaf is replaced where it is read.
+    static constexpr bool kHasMinusZero = false, kWideMagnitude = true;
     static constexpr u32 kMinusZero = 0;
 
     static __device__ __forceinline__ void scan(u32 (&w)[16], Counts& c, const Job&) {
@@ -182,7 +193,7 @@ struct Float64 {
 // One-byte dtypes by their table of 256 values; code 0 is +0 in all of them.
 struct Bytes {
     static constexpr int kWords = 2, kLevels = 3;
-    static constexpr bool kHasMinusZero = false;
+    static constexpr bool kHasMinusZero = false, kWideMagnitude = false;
     static constexpr u32 kMinusZero = 0;
 
     static __device__ __forceinline__ float code(const u32 (&w)[2], int e, const Job& job) {
@@ -220,7 +231,7 @@ struct Bytes {
 template <int W>
 struct Integers {
     static constexpr int kWords = W, kLevels = W == 4 ? 3 : W == 8 ? 2 : 1;
-    static constexpr bool kHasMinusZero = false;
+    static constexpr bool kHasMinusZero = false, kWideMagnitude = true;
     static constexpr u32 kMinusZero = 0;
 
     static __device__ __forceinline__ double value(const u32 (&w)[W], int e, const Job& job) {

@@ -34,18 +34,32 @@ struct Job {
     long long lane_bytes;   // 1, 2 or 4
     long long wide;         // 1: units are contiguous and aligned; 0: gathered lane by lane
     long long across;       // warps that share a row: 1, 2, 4 or 8
+    long long flat;         // 1: the elements of a row are one axis
     long long row_sizes[2];     // of the second and third row axis
     long long row_strides[3];   // bytes
     long long column_sizes[3];  // of the second to fourth column axis; the last in units or lanes
     long long column_strides[4];
     const float* codes;     // values of the 256 codes of a one-byte dtype, NaN and infinities kept
     long long first_block;
-    long long pad[2];
+    long long rounds;  // of rows that a block takes one after another, fingerprint_full
 };
 static_assert(sizeof(Job) == 32 * 8, "a line of the table is 32 words");
 
 enum Kind { kBytes, kFloat16, kBfloat16, kFloat32, kFloat64, kInt16, kUint16, kInt32, kUint32,
             kInt64, kUint64 };
+
+// Constant tables. `weights`: four planes [units][2], the weights of lanes 8u .. 8u + 7; `units` may
+// be 0, and then weights are computed. `plan`: a group of 16 elements, rotation | signs << 16, where
+// bit b says that bucket b is negated.
+struct Tables {
+    const u64* weights;
+    const u32* plan;
+    long long units;
+
+    __device__ __forceinline__ ulonglong2 pair(long long unit, int plane) const {
+        return __ldg(reinterpret_cast<const ulonglong2*>(weights) + plane * units + unit);
+    }
+};
 
 // Where the outputs of a launch go: slot `*counter % slots` of a ring, or its start.
 struct Ring {
@@ -65,16 +79,19 @@ __device__ __forceinline__ long long row_offset(const Job& job, u32 row) {
            (long long)(rest / second) * job.row_strides[0];
 }
 
-// Byte offset of unit (wide) or lane (narrow) `index` inside a row.
-__device__ __forceinline__ long long column_offset(const Job& job, u32 index) {
-    if (job.column_sizes[0] == 1 && job.column_sizes[1] == 1 && job.column_strides[0] == 0)
-        return (long long)index * job.column_strides[3];
+static __device__ __noinline__ long long nested_offset(const Job& job, u32 index) {
     const u32 c3 = (u32)job.column_sizes[2], c2 = (u32)job.column_sizes[1];
     const u32 c1 = (u32)job.column_sizes[0];
     const u32 i3 = index % c3, r3 = index / c3, i2 = r3 % c2, r2 = r3 / c2;
     return (long long)i3 * job.column_strides[3] + (long long)i2 * job.column_strides[2] +
            (long long)(r2 % c1) * job.column_strides[1] +
            (long long)(r2 / c1) * job.column_strides[0];
+}
+
+// Byte offset of unit (wide) or lane (narrow) `index` inside a row; out of line for several axes.
+__device__ __forceinline__ long long column_offset(const Job& job, u32 index) {
+    if (job.flat) return (long long)index * job.column_strides[3];
+    return nested_offset(job, index);
 }
 
 __device__ __forceinline__ u32 load_lane(const char* from, int bytes) {
@@ -108,7 +125,7 @@ static __device__ __noinline__ void scatter_word(const Job& job, char* row, long
 
 // Unit `unit` of `W` words of the row at `row`; lanes outside the row are 0. `lead`: places before
 // the first lane.
-template <int W>
+template <int W, int kLaneBytes>
 __device__ __forceinline__ void load_unit(const Job& job, const char* row, u32 unit, int lead,
                                           u32 (&words)[W]) {
     if (job.wide) {
@@ -126,17 +143,17 @@ __device__ __forceinline__ void load_unit(const Job& job, const char* row, u32 u
         }
         return;
     }
-    const int per_word = 4 / (int)job.lane_bytes;
+    constexpr int per_word = 4 / kLaneBytes;
     const long long first = (long long)unit * W * per_word - lead;
 #pragma unroll
     for (int q = 0; q < W; ++q) words[q] = gather_word(job, row, first + q * per_word);
 }
 
 // Store a unit into the row matrix of raw words; `lane` is the index of its first lane.
-template <int W>
+template <int W, int kLaneBytes>
 __device__ __forceinline__ void store_unit(const Job& job, char* row, long long lane,
                                            const u32 (&words)[W]) {
-    const int bytes = (int)job.lane_bytes, per_word = 4 / bytes;
+    constexpr int bytes = kLaneBytes, per_word = 4 / bytes;
     if (job.wide && W % 4 == 0) {
 #pragma unroll
         for (int q = 0; q < W / 4; ++q)

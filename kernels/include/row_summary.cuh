@@ -17,12 +17,6 @@ constexpr int kPlaces = 16;      // elements of a group; buckets of a sketch
 constexpr int kMostLevels = 32;  // of a tree
 constexpr int kPitch = kPlaces + 1;  // doubles from one slot to the next: no two lanes share a bank
 
-struct Tables {
-    const u64* weights;   // four planes [units][2]: the weights of lanes 8u .. 8u + 7
-    const u32* plan;      // a group: rotation | signs << 16, bit b: bucket b is negated
-    long long units;
-};
-
 struct SummaryShared {
     Job job;
     int level_terms[kMostLevels], levels;
@@ -69,109 +63,116 @@ __device__ __forceinline__ double tree_sum(double (&term)[kCount]) {
 
 __device__ __forceinline__ double minus_zero() { return __hiloint2double((int)0x80000000u, 0); }
 
-// The subtree of 2^K::kLevels groups below slot `slot` of level K::kLevels.
-template <class K>
-__device__ __forceinline__ Partial add_groups(const SummaryShared& s, const RowPlace& row,
-                                              const Tables& t, int slot, bool valid, Sum& digest,
-                                              Counts& counts) {
-    constexpr int W = K::kWords, kLeaves = 1 << K::kLevels;
-    const Job& job = s.job;
-    const int lane = threadIdx.x & 31, half = lane & 1;
-    const int lanes_a_unit = W * 4 / (int)job.lane_bytes;
-    u32 words[kLeaves][W], mask[kLeaves];
-    int rotation[kLeaves];
+// 2^kLevels groups as raw words, and their lines of the sketch's plan.
+template <class K, int kLevels>
+struct Groups {
+    static constexpr int kLeaves = 1 << kLevels, W = K::kWords;
+    static constexpr int kLaneBytes = W < 8 ? W / 2 : 4, kUnitLanes = W < 16 ? 8 : 16;
+    u32 words[kLeaves][W], line[kLeaves];
     bool live[kLeaves];
+
+    // The groups below slot `slot` of level kLevels: read, digested, counted, and made finite.
+    __device__ __forceinline__ void read(const SummaryShared& s, const RowPlace& row,
+                                         const Tables& t, int slot, bool valid, Sum& digest,
+                                         Counts& counts) {
+        const Job& job = s.job;
+        const int half = threadIdx.x & 1;
+        int group[kLeaves];
 #pragma unroll
-    for (int leaf = 0; leaf < kLeaves; ++leaf) {
-        int group = slot;
-        live[leaf] = valid;
+        for (int leaf = 0; leaf < kLeaves; ++leaf) {
+            group[leaf] = slot, live[leaf] = valid;
 #pragma unroll
-        for (int level = K::kLevels; level > 0; --level)
-            // Leaf bits in tree order: the lowest level pairs (i, i + kLeaves / 2), see tree_sum.
-            if (leaf >> (K::kLevels - level) & 1) {
-                group += s.level_terms[level];
-                live[leaf] = live[leaf] && group < s.level_terms[level - 1];
-            }
-        const u32 unit = 2 * (u32)group + half;
-#pragma unroll
-        for (int q = 0; q < W; ++q) words[leaf][q] = 0;
-        rotation[leaf] = 0, mask[leaf] = K::kHasMinusZero ? 0 : 0xffff;
-        if (!live[leaf]) continue;
-        const u32 line = __ldg(t.plan + row.first_group + group);
-        rotation[leaf] = line & 15, mask[leaf] = line >> 16;
-        if ((long long)unit * 8 >= job.elements + row.lead) continue;
-        load_unit<W>(job, row.data, unit, row.lead_lanes, words[leaf]);
-    }
-#pragma unroll
-    for (int leaf = 0; leaf < kLeaves; ++leaf) {
-        if (live[leaf]) {
-            int group = slot;
-#pragma unroll
-            for (int level = K::kLevels; level > 0; --level)
-                if (leaf >> (K::kLevels - level) & 1) group += s.level_terms[level];
-            const long long unit = 2ll * group + half;
-            if (row.words)
-                store_unit<W>(job, row.words, unit * lanes_a_unit - row.lead_lanes, words[leaf]);
-            const long long at = row.first_unit + unit * (lanes_a_unit / 8);
-#pragma unroll
-            for (int part = 0; part < (W == 16 ? 2 : 1); ++part)
-#pragma unroll
-                for (int plane = 0; plane < 4; ++plane) {
-                    const ulonglong2 weight = __ldg(
-                        reinterpret_cast<const ulonglong2*>(t.weights) + plane * t.units + at +
-                        part);
-#pragma unroll
-                    for (int i = 0; i < 2; ++i) {
-                        const int l = plane * 2 + i;
-                        u32 x;
-                        if constexpr (W == 2) x = (words[leaf][l / 4] >> (8 * (l & 3))) & 0xff;
-                        else if constexpr (W == 4) x = half_of(words[leaf][l / 2], l & 1);
-                        else x = words[leaf][part * 8 + l];
-                        digest.add(x, i ? weight.y : weight.x);
-                    }
+            for (int level = kLevels; level > 0; --level)
+                // Leaf bits in tree order: the lowest level pairs (i, i + kLeaves / 2).
+                if (leaf >> (kLevels - level) & 1) {
+                    group[leaf] += s.level_terms[level];
+                    live[leaf] = live[leaf] && group[leaf] < s.level_terms[level - 1];
                 }
+#pragma unroll
+            for (int q = 0; q < W; ++q) words[leaf][q] = 0;
+            line[leaf] = K::kHasMinusZero ? 0 : 0xffff0000u;
+            if (!live[leaf]) continue;
+            line[leaf] = __ldg(t.plan + row.first_group + group[leaf]);
+            const u32 unit = 2 * (u32)group[leaf] + half;
+            if ((long long)unit * 8 >= job.elements + row.lead) continue;
+            load_unit<W, kLaneBytes>(job, row.data, unit, row.lead_lanes, words[leaf]);
         }
-        K::scan(words[leaf], counts, job);
-        if (K::kHasMinusZero && !live[leaf])
-#pragma unroll
-            for (int q = 0; q < W; ++q) words[leaf][q] = K::kMinusZero;
-    }
-    Partial found;
-#pragma unroll
-    for (int e = 0; e < 8; ++e) {
-        double value[kLeaves], square[kLeaves];
 #pragma unroll
         for (int leaf = 0; leaf < kLeaves; ++leaf) {
-            value[leaf] = K::value(words[leaf], e, job);
-            if (!K::kHasMinusZero && !live[leaf]) value[leaf] = minus_zero();
-            square[leaf] = __dmul_rn(value[leaf], value[leaf]);
+            if (live[leaf]) {
+                const long long unit = 2ll * group[leaf] + half;
+                if (row.words)
+                    store_unit<W, kLaneBytes>(job, row.words, unit * kUnitLanes - row.lead_lanes,
+                                  words[leaf]);
+                add_digest(t, row.first_unit + unit * (kUnitLanes / 8), words[leaf], digest);
+            }
+            K::scan(words[leaf], counts, job);
+            if (K::kHasMinusZero && !live[leaf])
+#pragma unroll
+                for (int q = 0; q < W; ++q) words[leaf][q] = K::kMinusZero;
         }
-        found.sum.at[e] = tree_sum(value);
-        found.squares.at[e] = tree_sum(square);
     }
+
+    static __device__ __forceinline__ void add_digest(const Tables& t, long long at,
+                                                      const u32 (&w)[W], Sum& digest) {
 #pragma unroll
-    for (int leaf = 0; leaf < kLeaves; ++leaf) {
-        K::permute(words[leaf], rotation[leaf]);
+        for (int part = 0; part < (W == 16 ? 2 : 1); ++part)
 #pragma unroll
-        for (int q = 0; q < W; ++q)
-            words[leaf][q] =
-                __shfl_sync(0xffffffffu, words[leaf][q], lane ^ (rotation[leaf] >> 3));
-        mask[leaf] >>= 8 * half;
+            for (int plane = 0; plane < 4; ++plane) {
+                const ulonglong2 weight = t.pair(at + part, plane);
+#pragma unroll
+                for (int i = 0; i < 2; ++i) {
+                    const int l = plane * 2 + i;
+                    u32 x;
+                    if constexpr (W == 2) x = (w[l / 4] >> (8 * (l & 3))) & 0xff;
+                    else if constexpr (W == 4) x = half_of(w[l / 2], l & 1);
+                    else x = w[part * 8 + l];
+                    digest.add(x, i ? weight.y : weight.x);
+                }
+            }
     }
+
+    __device__ __forceinline__ void add_values(const Job& job, Eight& sum, Eight& squares) const {
 #pragma unroll
-    for (int e = 0; e < 8; ++e) {
-        double value[kLeaves];
+        for (int e = 0; e < 8; ++e) {
+            double value[kLeaves], square[kLeaves];
+#pragma unroll
+            for (int leaf = 0; leaf < kLeaves; ++leaf) {
+                value[leaf] = K::value(words[leaf], e, job);
+                if (!K::kHasMinusZero && !live[leaf]) value[leaf] = minus_zero();
+                square[leaf] = __dmul_rn(value[leaf], value[leaf]);
+            }
+            sum.at[e] = tree_sum(value);
+            squares.at[e] = tree_sum(square);
+        }
+    }
+
+    // Elements go to their buckets, for good.
+    __device__ __forceinline__ void add_buckets(const Job& job, Eight& sketch) {
+        const int lane = threadIdx.x & 31, half = lane & 1;
 #pragma unroll
         for (int leaf = 0; leaf < kLeaves; ++leaf) {
-            const double plain = K::value(words[leaf], e, job);
-            const u32 flip = (mask[leaf] << (31 - e)) & 0x80000000u;
-            value[leaf] = __hiloint2double(__double2hiint(plain) ^ (int)flip,
-                                           __double2loint(plain));
+            K::permute(words[leaf], (int)line[leaf] & 7);
+            const int from = lane ^ ((int)line[leaf] >> 3 & 1);
+#pragma unroll
+            for (int q = 0; q < W; ++q)
+                words[leaf][q] = __shfl_sync(0xffffffffu, words[leaf][q], from);
+            line[leaf] >>= 16 + 8 * half;
         }
-        found.sketch.at[e] = tree_sum(value);
+#pragma unroll
+        for (int e = 0; e < 8; ++e) {
+            double value[kLeaves];
+#pragma unroll
+            for (int leaf = 0; leaf < kLeaves; ++leaf) {
+                const double plain = K::value(words[leaf], e, job);
+                const u32 flip = (line[leaf] << (31 - e)) & 0x80000000u;
+                value[leaf] = __hiloint2double(__double2hiint(plain) ^ (int)flip,
+                                               __double2loint(plain));
+            }
+            sketch.at[e] = tree_sum(value);
+        }
     }
-    return found;
-}
+};
 
 // The tree over the slots of one row: each lane of the row's first warp gets the total of place
 // lane & 15.
@@ -220,6 +221,7 @@ __device__ __forceinline__ u32 add_lanes(u32 value) {
     return value;
 }
 
+template <bool kWideMagnitude>
 __device__ __forceinline__ Counts add_counts(Counts c) {
     c.nonzero = add_lanes(c.nonzero);
     const bool special = c.nan | c.positive_infinite | c.negative_infinite;
@@ -230,20 +232,22 @@ __device__ __forceinline__ Counts add_counts(Counts c) {
     }
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) {
-        c.largest = max(c.largest, __shfl_xor_sync(0xffffffffu, c.largest, mask));
-        c.largest_wide = max(c.largest_wide, __shfl_xor_sync(0xffffffffu, c.largest_wide, mask));
+        if constexpr (kWideMagnitude)
+            c.largest_wide =
+                max(c.largest_wide, __shfl_xor_sync(0xffffffffu, c.largest_wide, mask));
+        else
+            c.largest = max(c.largest, __shfl_xor_sync(0xffffffffu, c.largest, mask));
     }
     return c;
 }
 
-// Terms of the tree's levels, up to the first with at most `slots`, at least `in_registers` levels.
-__device__ __forceinline__ void plan_levels(SummaryShared& s, int groups, int slots,
-                                            int in_registers) {
+// Terms of the tree's levels, up to the first with at most `slots`.
+__device__ __forceinline__ void plan_levels(SummaryShared& s, int groups, int slots) {
     int level = 0;
     s.level_terms[0] = groups;
-    while (s.level_terms[level] > slots || level < in_registers) {
+    while (s.level_terms[level] > slots) {
         const int n = s.level_terms[level];
-        s.level_terms[++level] = n > slots ? (n + 1) / 2 : n;
+        s.level_terms[++level] = (n + 1) / 2;
     }
     s.levels = level;
 }
@@ -260,58 +264,81 @@ __device__ __forceinline__ int slot_position(int slot, int terms, int slots) {
     return position;
 }
 
-template <class K>
-__device__ __forceinline__ void summarise(SummaryShared& s, const Ring& ring, const Tables& t,
-                                          long long block) {
-    const Job& job = s.job;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int across = (int)job.across, slots = 16 * across;
-    const long long index = block * (kWarps / across) + warp / across;
-    const bool present = index < job.rows;
-    RowPlace row;
-    char* const step = ring.step();
-    const int lanes_an_element = K::kWords == 16 ? 2 : 1;
-    row.lead_lanes = (int)(job.first_lane % (kPlaces * lanes_an_element));
-    row.lead = row.lead_lanes / lanes_an_element;
-    row.first_unit = (job.first_lane - row.lead_lanes) / 8;
-    row.first_group = row.first_unit / (2 * lanes_an_element);
-    row.data = job.data + (present ? row_offset(job, (u32)index) : 0);
-    row.words = job.words && present ? step + job.words + index * job.lanes * job.lane_bytes
-                                     : nullptr;
-    const int groups = (int)((row.lead + job.elements + kPlaces - 1) / kPlaces);
-    if (threadIdx.x == 0) plan_levels(s, groups, slots, K::kLevels);
-    for (int i = threadIdx.x; i < kWarps * 16 * kPitch; i += kThreads) s.grid[i] = minus_zero();
-    __syncthreads();
+struct Totals {
+    double bucket, sum, squares;  // of place lane & 15; in the row's first warp
+    Sum digest;                   // of this lane
+    Counts counts;
+};
 
-    const int top = s.levels, terms = s.level_terms[top];
-    const int slot = (warp % across) * 16 + (lane >> 1);
-    const bool active = slot < terms;
-    const int position = slot_position(slot, terms, slots);
-    const int depth = top - K::kLevels;
-    Sum digest = {};
-    Counts counts = {};
+// A row of more levels than fit into registers: depth first, with a stack. Out of line, so that it
+// costs shorter rows no registers.
+template <class K, int kLevels>
+static __device__ __noinline__ Totals walk_row(SummaryShared& s, RowPlace row, Tables t, int slot,
+                                               bool present, int position, bool active,
+                                               int across) {
+    const int top = s.levels, depth = top - kLevels;
+    Totals totals = {};
     Partial found, stack[kStack];
     for (int walk = 0; walk < 1 << depth; ++walk) {
         int at = slot;
-        bool valid = active && present;
-        for (int level = top; level > K::kLevels; --level)
-            if (walk >> (level - K::kLevels - 1) & 1) {
+        bool valid = present;
+        for (int level = top; level > kLevels; --level)
+            if (walk >> (level - kLevels - 1) & 1) {
                 at += s.level_terms[level];
                 valid = valid && at < s.level_terms[level - 1];
             }
-        found = add_groups<K>(s, row, t, at, valid, digest, counts);
+        Groups<K, kLevels> groups;
+        groups.read(s, row, t, at, valid, totals.digest, totals.counts);
+        groups.add_values(s.job, found.sum, found.squares);
+        groups.add_buckets(s.job, found.sketch);
         int floor = 0;
         for (; walk >> floor & 1; ++floor) found.add(stack[floor]);
         if (floor < depth) stack[floor] = found;
     }
+    totals.sum = add_slots(s, found.sum, position, active, across);
+    totals.squares = add_slots(s, found.squares, position, active, across);
+    totals.bucket = add_slots(s, found.sketch, position, active, across);
+    return totals;
+}
 
-    u64 sum = digest.total();
+template <class K, int kLevels>
+__device__ __forceinline__ Totals add_row(SummaryShared& s, const RowPlace& row, const Tables& t,
+                                          int slot, bool present, int position, bool active,
+                                          int across) {
+    if (kLevels == K::kLevels && s.levels > kLevels)
+        return walk_row<K, kLevels>(s, row, t, slot, present, position, active, across);
+    Totals totals = {};
+    Groups<K, kLevels> groups;
+    groups.read(s, row, t, slot, present, totals.digest, totals.counts);
+    {
+        Eight sum, squares;
+        groups.add_values(s.job, sum, squares);
+        totals.sum = add_slots(s, sum, position, active, across);
+        totals.squares = add_slots(s, squares, position, active, across);
+    }
+    Eight sketch;
+    groups.add_buckets(s.job, sketch);
+    totals.bucket = add_slots(s, sketch, position, active, across);
+    return totals;
+}
+
+template <class K, int kLevels>
+__device__ __forceinline__ void summarise_row(SummaryShared& s, RowPlace row, char* step,
+                                              const Tables& t, long long index, int slot,
+                                              bool active, int position, int across) {
+    const Job& job = s.job;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const bool present = index < job.rows;
+    row.data += present ? row_offset(job, (u32)index) : 0;
+    row.words = job.words && present ? step + job.words + index * job.lanes * job.lane_bytes
+                                     : nullptr;
+    const Totals totals =
+        add_row<K, kLevels>(s, row, t, slot, active && present, position, active, across);
+    u64 sum = totals.digest.total();
 #pragma unroll
     for (int mask = 16; mask > 0; mask /= 2) sum = add_across(sum, mask);
-    counts = add_counts(counts);
-    const double bucket = add_slots(s, found.sketch, position, active, across);
-    const double values = add_places(add_slots(s, found.sum, position, active, across));
-    const double squares = add_places(add_slots(s, found.squares, position, active, across));
+    Counts counts = add_counts<K::kWideMagnitude>(totals.counts);
+    const double values = add_places(totals.sum), squares = add_places(totals.squares);
     if (across > 1) {
         if (lane == 0) s.digest[warp] = sum, s.counts[warp] = counts;
         __syncthreads();
@@ -324,11 +351,12 @@ __device__ __forceinline__ void summarise(SummaryShared& s, const Ring& ring, co
             counts.largest = max(counts.largest, other.largest);
             counts.largest_wide = max(counts.largest_wide, other.largest_wide);
         }
+        __syncthreads();
     }
     if (!present || warp % across) return;
     if (job.sketches && lane < kPlaces)
         reinterpret_cast<float*>(step + job.sketches)[index * kPlaces + lane] =
-            __double2float_rn(bucket);
+            __double2float_rn(totals.bucket);
     if (lane) return;
     reinterpret_cast<u64*>(step + job.digests)[index] = mix(sum ^ job.salt);
     if (!job.statistics) return;
@@ -336,6 +364,46 @@ __device__ __forceinline__ void summarise(SummaryShared& s, const Ring& ring, co
     to[0] = K::largest(counts), to[1] = values, to[2] = squares;
     to[3] = counts.nan, to[4] = counts.positive_infinite, to[5] = counts.negative_infinite;
     to[6] = (double)(job.elements - (long long)counts.nonzero);
+}
+
+template <class K, int kLevels>
+__device__ __forceinline__ void summarise_rows(SummaryShared& s, const RowPlace& row, char* step,
+                                               const Tables& t, long long block) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int across = (int)s.job.across, slots = 16 * across;
+    const int terms = s.level_terms[s.levels], slot = (warp % across) * 16 + (lane >> 1);
+    const int position = slot_position(slot, terms, slots);
+    const int together = kWarps / across, rounds = (int)s.job.rounds;
+    for (int round = 0; round < rounds; ++round) {
+        const long long first = (block * rounds + round) * together;
+        if (first >= s.job.rows) return;
+        summarise_row<K, kLevels>(s, row, step, t, first + warp / across, slot, slot < terms,
+                                  position, across);
+    }
+}
+
+template <class K>
+__device__ __forceinline__ void summarise(SummaryShared& s, const Ring& ring, const Tables& t,
+                                          long long block) {
+    const Job& job = s.job;
+    RowPlace row;
+    const int lanes_an_element = K::kWords == 16 ? 2 : 1;
+    row.lead_lanes = (int)(job.first_lane % (kPlaces * lanes_an_element));
+    row.lead = row.lead_lanes / lanes_an_element;
+    row.first_unit = (job.first_lane - row.lead_lanes) / 8;
+    row.first_group = row.first_unit / (2 * lanes_an_element);
+    row.data = job.data;
+    const int groups = (int)((row.lead + job.elements + kPlaces - 1) / kPlaces);
+    if (threadIdx.x == 0) plan_levels(s, groups, 16 * (int)job.across);
+    for (int i = threadIdx.x; i < kWarps * 16 * kPitch; i += kThreads) s.grid[i] = minus_zero();
+    __syncthreads();
+    char* const step = ring.step();
+    if (s.levels == 0) return summarise_rows<K, 0>(s, row, step, t, block);
+    if constexpr (K::kLevels > 1)
+        if (s.levels == 1) return summarise_rows<K, 1>(s, row, step, t, block);
+    if constexpr (K::kLevels > 2)
+        if (s.levels == 2) return summarise_rows<K, 2>(s, row, step, t, block);
+    summarise_rows<K, K::kLevels>(s, row, step, t, block);
 }
 
 }  // namespace fingerprint

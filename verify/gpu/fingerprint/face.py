@@ -137,13 +137,13 @@ def _launch(tensor: Tensor, found: Geometry, full: bool) -> tuple[Tensor, Tensor
     base = digest.data_ptr()
     if full:
         job = Job(tensor, found, 0, sketch.data_ptr() - base, statistics.data_ptr() - base)
-        table = torch.from_numpy(table_words([job], 1)).pin_memory()
+        table = torch.from_numpy(table_words([job], None)).pin_memory()
         on_device = table.to(tensor.device, non_blocking=True)
         if torch.cuda.is_current_stream_capturing():
             _kept_for_replays.append(table)
         kernel = launch_table(on_device.data_ptr(), [job], Ring(base), found.build)
     else:
-        kernel = launch_digest(Job(tensor, found, 0), Ring(base))
+        kernel = launch_digest(Job(tensor, found, 0), base)
     shape = (("rows", found.rows), ("row_length", found.row_length), ("wide", int(found.wide)))
     build = kernel.build
     name = "fingerprint_full" if full else "fingerprint"

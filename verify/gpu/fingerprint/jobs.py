@@ -10,12 +10,14 @@ import torch
 from torch import Tensor
 
 from verify.gpu.arch import device_arch
-from verify.gpu.fingerprint.layout import JOB_WORDS, Geometry
+from verify.gpu.fingerprint.layout import JOB_WORDS, Geometry, rounds
 from verify.gpu.fingerprint.tables import code_values, tables
 from verify.gpu.launch import LoadedKernel, load_kernel
 
-_DATA, _OUTPUTS, _HEADER, _TAG, _CODES, _FIRST_BLOCK = 0, slice(1, 5), 5, 6, 28, 29
-_ONE_WORDS = 29  # words that the kernel for one tensor takes as arguments
+_DATA, _OUTPUTS, _HEADER, _TAG, _CODES, _FIRST_BLOCK = 0, slice(1, 5), 5, 6, 29, 30
+_LANES, _FIRST_LANE = 8, 10
+_BEYOND = 64  # lanes that a last unit may look past the end of a row
+_ONE_FIELDS = (7, 8, 10, 11, *range(13, 29))  # what the kernel for one tensor takes beside data
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +75,38 @@ def summary_kernel(device: torch.device, build: str) -> LoadedKernel:
     return load_kernel("fingerprint_full", device_arch(index), index, (("KIND", build),))
 
 
-def launch_digest(job: Job, ring: Ring) -> LoadedKernel:
-    """One tensor, from scalar arguments: capturable, nothing is allocated."""
+def launch_digest(job: Job, base: int) -> LoadedKernel:
+    """Digests of one tensor to ``base``, from scalar arguments: capturable, nothing is allocated."""
     kernel = digest_kernel(job.tensor.device)
     blocks = job.geometry.blocks(kernel.build.ints("fingerprint_rows")[0])
-    kernel.launch("fingerprint_one", (blocks, 1, 1), *ring.arguments(), *job.line()[:_ONE_WORDS])
+    weights, _, units = _constants([job])
+    line = job.line()
+    arguments = (line[_DATA], *(line[place] for place in _ONE_FIELDS))
+    kernel.launch("fingerprint_one", (blocks, 1, 1), base, weights, units, *arguments)
     return kernel
 
 
-def table_words(jobs: Sequence[Job], rows_a_warp: int) -> np.ndarray:
+def _constants(jobs: Sequence[Job]) -> tuple[int, int, int]:
+    """Weights, plan and their size in units, for lanes up to the last of all jobs; weights of an
+    odd first lane are computed."""
+    lines = [job.geometry.line for job in jobs]
+    if any(
+        line[_FIRST_LANE] % 8 and not job.summarised for line, job in zip(lines, jobs, strict=True)
+    ):
+        return 0, 0, 0
+    last = max(line[_FIRST_LANE] + line[_LANES] for line in lines) + _BEYOND
+    found = tables(jobs[0].tensor.device, last)
+    return found.weights.data_ptr(), found.plan.data_ptr(), found.lanes // 8
+
+
+def blocks_of(job: Job, rows_a_warp: int | None) -> int:
+    """Blocks that a job takes; ``rows_a_warp`` of the digest kernel, None for fingerprint_full."""
+    return job.geometry.blocks(rounds(job.geometry) if rows_a_warp is None else rows_a_warp)
+
+
+def table_words(jobs: Sequence[Job], rows_a_warp: int | None) -> np.ndarray:
     """The table of a launch, int64: a line a job, then the owner of each block as int32."""
-    blocks = [job.geometry.blocks(rows_a_warp) for job in jobs]
+    blocks = [blocks_of(job, rows_a_warp) for job in jobs]
     lines = np.array([job.line() for job in jobs], np.int64).reshape(-1, JOB_WORDS)
     lines[:, _FIRST_BLOCK] = np.cumsum([0, *blocks[:-1]])
     owners = np.repeat(np.arange(len(jobs), dtype=np.int32), blocks)
@@ -101,13 +124,9 @@ def launch_table(table: int, jobs: Sequence[Job], ring: Ring, build: str | None)
     """
     device = jobs[0].tensor.device
     kernel = digest_kernel(device) if build is None else summary_kernel(device, build)
-    rows = kernel.build.ints("fingerprint_rows")[0] if build is None else 1
-    blocks = sum(job.geometry.blocks(rows) for job in jobs)
-    constants: tuple[int, ...] = ()
-    if build is not None:
-        last = max(job.geometry.line[10] + 2 * job.geometry.elements for job in jobs) + 64
-        shared = tables(device, last)
-        constants = shared.weights.data_ptr(), shared.plan.data_ptr(), shared.lanes // 8
+    rows = kernel.build.ints("fingerprint_rows")[0] if build is None else None
+    blocks = sum(blocks_of(job, rows) for job in jobs)
+    constants = _constants(jobs)
     owners = table + 8 * JOB_WORDS * len(jobs)
     entry = "fingerprint_many" if build is None else "fingerprint_full"
     kernel.launch(entry, (blocks, 1, 1), *ring.arguments(), *constants, table, owners)

@@ -23,6 +23,9 @@ BUCKETS, STATISTICS = 16, 7
 DIGEST_UNIT = 16  # bytes that a thread loads at once
 SUMMARY_UNIT = 8  # elements
 _WARPS = 8
+_MOST_ROUNDS, _FEW_BLOCKS = 16, 1024
+_MANY_ROWS = 16384  # 4096 warps of four rows
+_ROUNDS = 31  # place in a line
 _KIND_NAMES = (
     "bytes", "float16", "bfloat16", "float32", "float64",
     "int16", "uint16", "int32", "uint32", "int64", "uint64",
@@ -52,7 +55,7 @@ class Geometry:
     """Struct of kernels/include/element_kinds.cuh, the KIND of fingerprint_full."""
 
     def blocks(self, rows_a_warp: int) -> int:
-        """Blocks of a launch; ``rows_a_warp`` as the kernel states (1 in fingerprint_full)."""
+        """Blocks of a launch; ``rows_a_warp``: rows that a warp takes in its block."""
         return max(1, -(-self.rows // (_WARPS // self.across * rows_a_warp)))
 
 
@@ -79,6 +82,11 @@ def _levels(dtype: str) -> int:
     """Levels of the tree that fingerprint_full adds in registers: ``kLevels`` of the dtype."""
     width = 4 if dtype == "complex64" else _width(dtype)
     return {1: 3, 2: 3, 4: 2, 8: 1}[width]
+
+
+def rounds(found: Geometry) -> int:
+    """Rows that a warp of fingerprint_full takes."""
+    return found.line[_ROUNDS]
 
 
 def has_summary_kernel(dtype: str, elements: int, offset: int) -> bool:
@@ -130,17 +138,19 @@ def geometry(
         columns[-1] = (columns[-1][0] * lane_bytes // unit, unit)
     if len(rows) > ROW_AXES or len(columns) > COLUMN_AXES:
         return None
-    across = _across(lanes * lane_bytes, elements, _levels(dtype) if summaries else None)
+    flat = len(columns) == 1
+    line_rows = math.prod(size for size, _ in rows)
+    across = _across(line_rows, lanes * lane_bytes, elements, _levels(dtype) if summaries else None)
     rows = [(1, 0)] * (ROW_AXES - len(rows)) + rows
     columns = [(1, 0)] * (COLUMN_AXES - len(columns)) + columns
     kind = "float32" if dtype == "complex64" else dtype if dtype in _KINDS else "bytes"
     line = (
         0, 0, 0, 0, 0, -1, 0,
-        math.prod(size for size, _ in rows), lanes, elements, offset * lanes_each,
-        _salt(dtype, row_length), _KINDS[kind], lane_bytes, int(wide), across,
+        line_rows, lanes, elements, offset * lanes_each,
+        _salt(dtype, row_length), _KINDS[kind], lane_bytes, int(wide), across, int(flat),
         *(size for size, _ in rows[1:]), *(stride for _, stride in rows),
         *(size for size, _ in columns[1:]), *(stride for _, stride in columns),
-        0, 0, 0, 0,
+        0, 0, _rounds(line_rows, across),
     )  # fmt: skip
     return Geometry(
         rows=line[7],
@@ -187,10 +197,18 @@ def _is_wide(
     )
 
 
-def _across(row_bytes: int, elements: int, levels: int | None) -> int:
-    """Warps that share a row: as many as have a unit each, or that keep the tree in registers."""
+def _rounds(rows: int, across: int) -> int:
+    """Rows that a warp of fingerprint_full takes one after another: as many as leave work enough
+    for every multiprocessor, since a block has to set itself up."""
+    together = _WARPS // across
+    return max(1, min(_MOST_ROUNDS, rows // (together * _FEW_BLOCKS)))
+
+
+def _across(rows: int, row_bytes: int, elements: int, levels: int | None) -> int:
+    """Warps that share a row: with summaries, as many as keep the tree in registers; for digests,
+    one, unless there are too few rows to fill the chip, and then as many as have a unit each."""
     if levels is not None:
         wanted = -(-elements // (BUCKETS * BUCKETS << levels))
     else:
-        wanted = -(-row_bytes // (DIGEST_UNIT * 32))
+        wanted = min(-(-row_bytes // (DIGEST_UNIT * 32)), -(-_MANY_ROWS // max(1, rows)))
     return next((across for across in (1, 2, 4) if across >= wanted), _WARPS)

@@ -1,0 +1,139 @@
+"""Taps on the modules of a model that write through ``verify::tap``.
+
+The hooks hold on to what modules return until enough has come together, or the model returns, and
+hand it to the operator in one call: one launch for many small tensors. They are plain enough for
+torch.compile to trace, and nothing of them is left in a captured graph but the launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from verify.dumps.device.buffers import TapBuffers
+from verify.dumps.device.layout import Keep
+from verify.errors import ModelError
+
+LARGE: Final = 1 << 20
+"""A tensor of this many bytes is fingerprinted at once: a launch of its own costs it little, and it
+should not be kept alive for that."""
+
+
+class ModuleTaps:
+    """Hooks on modules, and the tensors that wait for the operator.
+
+    Args:
+        model: its calls are the steps.
+        taps: ``<module path>.out`` or ``<module path>.in.0`` -> what is kept.
+        inputs: names of tensor arguments of the model that are recorded in full, as
+            ``inputs.<name>``: block tables, lengths, positions. A replay of a graph records what it
+            then reads.
+
+    Raises:
+        ModelError: a tap that names no module.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        taps: Mapping[str, Keep],
+        device: torch.device | str,
+        *,
+        inputs: tuple[str, ...] = (),
+        slots: int = 8,
+        step_bytes: int = 8 << 20,
+    ) -> None:
+        self.model = model
+        names = [*taps, *(f"inputs.{name}" for name in inputs)]
+        keep: list[Keep] = [*taps.values(), *("words" for _ in inputs)]
+        self.buffers = TapBuffers(names, keep, device, slots=slots, step_bytes=step_bytes)
+        self.inputs = {name: len(taps) + index for index, name in enumerate(inputs)}
+        self.pointers: dict[str, int] = {}
+        self._ring, self._owner = self.buffers.ring, self.buffers.owner
+        self._tensors: list[Tensor] = []
+        self._numbers: list[int] = []
+        self._batch, self._tokens = 1, 1
+        self._plans = [self._find(tap, number) for number, tap in enumerate(taps)]
+
+    def _find(self, tap: str, number: int) -> tuple[nn.Module, str, int]:
+        for port in ("out", "in.0"):
+            if tap == port or tap.endswith(f".{port}"):
+                try:
+                    return (
+                        self.model.get_submodule(tap.removesuffix(port).rstrip(".")),
+                        port,
+                        number,
+                    )
+                except AttributeError:
+                    break
+        raise ModelError(
+            "no module of the model has this tap",
+            found=tap,
+            allowed="<module path>.out, <module path>.in.0",
+        )
+
+    @contextmanager
+    def attached(self) -> Iterator[ModuleTaps]:
+        """Hooks in place. Graphs captured and models compiled inside keep their taps afterwards."""
+        with ExitStack() as exits:
+            handle = self.model.register_forward_pre_hook(
+                self._begin, with_kwargs=True, prepend=True
+            )
+            exits.callback(handle.remove)
+            for module, port, number in self._plans:
+                if port == "out":
+                    exits.callback(module.register_forward_hook(self._out(number)).remove)
+                else:
+                    exits.callback(module.register_forward_pre_hook(self._in(number)).remove)
+            exits.callback(self.model.register_forward_hook(self._end).remove)
+            yield self
+
+    def _begin(self, module: nn.Module, args: Any, kwargs: Any) -> None:
+        first = next((v for v in [*args, *kwargs.values()] if isinstance(v, Tensor)), None)
+        if first is not None and first.dim() >= 2:
+            self._batch, self._tokens = first.shape[0], first.shape[1]
+        for name, number in self.inputs.items():
+            value = kwargs.get(name)
+            if value is None:
+                continue
+            self._take(value, number)
+
+    def _out(self, number: int) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, output: Any) -> None:
+            value = output[0] if isinstance(output, tuple) else output
+            if isinstance(value, Tensor):
+                self._take(value, number)
+
+        return hook
+
+    def _in(self, number: int) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any) -> None:
+            if args and isinstance(args[0], Tensor):
+                self._take(args[0], number)
+
+        return hook
+
+    def _end(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._flush(True)
+
+    def _take(self, tensor: Tensor, number: int) -> None:
+        self._tensors.append(tensor)
+        self._numbers.append(number)
+        if tensor.numel() * tensor.element_size() >= LARGE:
+            self._flush(False)
+
+    def _flush(self, last: bool) -> None:
+        torch.ops.verify.tap(
+            self._tensors, self._numbers, self._ring, self._owner, self._batch, self._tokens, last
+        )
+        self._tensors = []
+        self._numbers = []
+
+
+def output_taps(model: nn.Module, keep: Keep = "digest") -> dict[str, Keep]:
+    """Outputs of all modules."""
+    return {f"{path}.out": keep for path, _ in model.named_modules() if path}
