@@ -70,11 +70,14 @@ def _rule(
     implementation: str, module: torch.nn.Module, mask: Any, queries: int, kwargs: dict[str, Any]
 ) -> MaskRule:
     """What the function masks by itself (transformers/integrations/*_attention.py): eager nothing;
-    sdpa causally when it has several queries and no mask; flash kernels always, and the window."""
+    sdpa causally when it has several queries and no mask, and so does verify_prefill, from the lower
+    right corner; flash kernels always, and the window."""
     flag = kwargs.get("is_causal")
     causal = bool(getattr(module, "is_causal", True) if flag is None else flag)
     if implementation == "eager":
         return MaskRule()
+    if implementation == "verify_prefill":
+        return MaskRule(causal and mask is None and queries > 1, "lower-right")
     if "flash" in implementation:
         return MaskRule(causal, "lower-right", kwargs.get("sliding_window"))
     return MaskRule(causal and mask is None and queries > 1)

@@ -1,10 +1,12 @@
 """``verify certify`` on attention cores: torch's own, right and with planted faults."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.support.toy_model import toy_llama
 from verify.certify.run import Options, certify_records
 from verify.dumps.capture import capture
 from verify.errors import ArgumentError
@@ -78,3 +80,37 @@ def test_what_the_core_read_has_to_be_in_the_dump(tmp_path):
     name = recorded(tmp_path, taps=["attn.out", "attn.in.q"])
     with pytest.raises(ArgumentError, match=r"no attn\.in\.k, attn\.in\.v, attn\.in\.mask"):
         certified(name)
+
+
+def test_rows_on_operands_that_are_not_finite_are_not_explained(tmp_path):
+    from verify.certify.attention import certify_core
+    from verify.dumps.format import open_dump
+    from verify.reference.certificates.result import Outcome
+
+    for spoiled, outcome in ((slice(-1, None), Outcome.EXPLAINED), (slice(None), Outcome.SUSPECT)):
+        out = tmp_path / str(spoiled.start)
+        model = toy_llama()
+        module = model.model.layers[0].self_attn.q_proj
+        forward = module.forward
+
+        def nan(x, forward=forward, spoiled=spoiled):
+            y = forward(x).clone()
+            y[:, spoiled] = float("nan")
+            return y
+
+        module.forward = nan
+        with capture(model, out), torch.no_grad():
+            model(torch.arange(6)[None])
+        dump = open_dump(out)
+        tap = "model.layers.0.self_attn.attn.out"
+        _, certificate = certify_core(dump, next(r for r in dump.records() if r.tap == tap))
+        assert certificate.outcome is outcome
+        assert certificate.numbers["rows_not_finite"] > 0
+        assert any("not finite" in reason for reason in certificate.reasons)
+
+
+def test_a_sample_of_rows_holds_the_last_one():
+    from verify.certify.attention import _chosen
+
+    assert _chosen(np.arange(100), 3).tolist() == [0, 49, 99]
+    assert len(_chosen(np.arange(100), None)) == 100

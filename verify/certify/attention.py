@@ -40,12 +40,19 @@ class _Tally:
     error: float = 0.0
     size: float = 0.0
     rows: int = 0
+    unfit: int = 0
+    """Rows that read something that is not finite."""
 
 
-def certify_core(dump: Dump, record: Record) -> tuple[str, Certificate]:
+def certify_core(dump: Dump, record: Record, rows: int | None = None) -> tuple[str, Certificate]:
     """The declared roundings in words, and the certificate of one recorded attention output.
 
-    The bounds are those of :mod:`verify.replay.attention`.
+    The bounds are those of :mod:`verify.replay.attention`. Rows that read anything that is not
+    finite are left out and counted; where none is left, nothing is explained.
+
+    Args:
+        rows: judge only so many query rows of each head, spread evenly, the last ones among them;
+            None: all.
 
     Raises:
         ArgumentError: an input was not recorded with its words, or the core does what the bounds
@@ -73,6 +80,7 @@ def certify_core(dump: Dump, record: Record) -> tuple[str, Certificate]:
             stored,
             head,
             fmt.min_subnormal,
+            rows,
         )
     return _declared(implementation, stored, scale), _conclude(tally)
 
@@ -141,9 +149,13 @@ def _judge_head(
     stored: Storage,
     head: int,
     least: float,
+    most: int | None,
 ) -> None:
     k, v, allowed = keys
-    rows = np.flatnonzero(allowed.any(axis=1))
+    rows = _chosen(np.flatnonzero(allowed.any(axis=1)), most)
+    fit = np.isfinite(q[rows]).all(axis=1) & _reads_finite(allowed[rows], k, v)
+    tally.unfit += int((~fit).sum())
+    rows = rows[fit]
     step = max(1, _ELEMENTS // max(v.size, 1))
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
@@ -162,6 +174,19 @@ def _judge_head(
         tally.rows += len(some)
 
 
+def _chosen(rows: NDArray[np.int64], most: int | None) -> NDArray[np.int64]:
+    if most is None or len(rows) <= most:
+        return rows
+    # The last rows of a call are those of its last, partial tile.
+    return rows[np.unique(np.linspace(0, len(rows) - 1, most).astype(np.int64))]
+
+
+def _reads_finite(allowed: NDArray[np.bool_], k: Values, v: Values) -> NDArray[np.bool_]:
+    """[rows], whether all keys and values that a row may read are finite."""
+    bad = np.asarray(~(np.isfinite(k).all(axis=1) & np.isfinite(v).all(axis=1)))
+    return np.asarray(~(allowed & bad[None, :]).any(axis=1))
+
+
 def _declared(implementation: str, stored: Storage, scale: float) -> str:
     return (
         f"attention {implementation!r}: scale {scale:.6g}, unit roundoffs {stored.score:.3g} of "
@@ -170,7 +195,7 @@ def _declared(implementation: str, stored: Storage, scale: float) -> str:
 
 
 def _conclude(tally: _Tally) -> Certificate:
-    checks = (
+    checks = [
         Check(
             name="rounding bound",
             statistic=tally.bound,
@@ -187,7 +212,20 @@ def _conclude(tally: _Tally) -> Certificate:
             passed=tally.deviations <= DEVIATIONS or tally.rows == 0,
             if_broken=Outcome.SUSPECT,
         ),
-    )
+    ]
+    reasons = []
+    if tally.unfit:
+        reasons.append(f"{tally.unfit} rows read operands that are not finite: they are not judged")
+        checks.append(
+            Check(
+                name="rows judged",
+                statistic=0.0 if tally.rows else 1.0,
+                limit=Bound(0.0, "at least one row has finite operands"),
+                passed=tally.rows > 0,
+                if_broken=Outcome.SUSPECT,
+            )
+        )
     relative = float(np.sqrt(tally.error / tally.size)) if tally.size else 0.0
     numbers = {"rows": float(tally.rows), "relative_l2": relative, "budget_used": tally.bound}
-    return conclude("attention", "FP32 sums in any order", checks, numbers=numbers)
+    numbers |= {"rows_not_finite": float(tally.unfit)} if tally.unfit else {}
+    return conclude("attention", "FP32 sums in any order", checks, reasons=reasons, numbers=numbers)

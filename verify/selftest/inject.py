@@ -41,7 +41,8 @@ def changed_core(model: Any, layers: set[int], change: Callable[[Core], Tensor])
     from transformers.models.llama.modeling_llama import eager_attention_forward
 
     name = model.config._attn_implementation
-    sound = {"eager": eager_attention_forward, "sdpa": sdpa_attention_forward}[name]
+    known = {"eager": eager_attention_forward, "sdpa": sdpa_attention_forward}
+    sound = known[name] if name in known else registry[name]
 
     def faulty(module: Any, q: Any, k: Any, v: Any, mask: Any, **named: Any) -> Any:
         out, weights = sound(module, q, k, v, mask, **named)

