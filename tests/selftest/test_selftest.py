@@ -110,3 +110,12 @@ def test_trials_of_something_else_are_refused(tmp_path):
     (tmp_path / TRIALS).write_text('{"kind": 3}\n')
     with pytest.raises(DumpError, match="not the trials"):
         selftest("toy", kinds=["K21"], sizes=["gross"], out=tmp_path)
+
+
+def test_a_sample_is_drawn_from_all_faults_and_keeps_the_innocents(tmp_path):
+    from verify.selftest.run import _drawn
+
+    planned = list(plan(Subject("toy", tmp_path), innocents=3))
+    kept = [each.trial for each in _drawn(planned, 10, seed=1)]
+    assert len(kept) == 13 and len({t.kind for t in kept}) > 3
+    assert kept == [each.trial for each in _drawn(planned, 10, seed=1)]

@@ -25,6 +25,9 @@ def selftest(
         list[str] | None, typer.Option("--size", help="gross, moderate or tiny, repeatable.")
     ] = None,
     innocents: Annotated[int, typer.Option("--innocents", help="Innocent pairs to try.")] = 0,
+    sample: Annotated[
+        int | None, typer.Option("--sample", help="Try only so many faults, drawn from all.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Draws places and parameters.")] = 0,
     out: Annotated[
         Path | None,
@@ -52,6 +55,7 @@ def selftest(
         sizes=size or [],
         innocents=innocents,
         seed=seed,
+        sample=sample,
         out=out,
         progress=told,
     )

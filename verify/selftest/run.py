@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -9,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from verify.errors import ArgumentError, DumpError
-from verify.selftest.rates import conclude
+from verify.selftest.rates import INNOCENT, conclude
 from verify.selftest.result import SelftestResult, Trial
 from verify.selftest.sizes import Size
 from verify.selftest.subject import Subject
-from verify.selftest.trials import FAULTS, plan
+from verify.selftest.trials import FAULTS, Planned, plan
 
 TRIALS = "trials.jsonl"
 
@@ -28,6 +29,7 @@ def selftest(
     sizes: Sequence[str] = (),
     innocents: int = 0,
     seed: int = 0,
+    sample: int | None = None,
     out: Path | None = None,
     progress: Progress = lambda done, total, trial: None,
 ) -> SelftestResult:
@@ -38,6 +40,7 @@ def selftest(
         kinds: ``K04`` and so on; empty: all.
         sizes: of :class:`verify.selftest.sizes.Size`; empty: all.
         innocents: how many innocent pairs.
+        sample: try only so many of the faults, drawn from all; None: all.
         out: folder for ``trials.jsonl``; trials that it holds already are not run again.
 
     Raises:
@@ -50,6 +53,8 @@ def selftest(
     with tempfile.TemporaryDirectory(prefix="verify-selftest-") as folder:
         subject = Subject(model, Path(folder))
         planned = list(plan(subject, kinds=kinds, sizes=chosen, innocents=innocents, seed=seed))
+        if sample is not None:
+            planned = _drawn(planned, sample, seed)
         known = {trial.key: trial for trial in _earlier(out)}
         done: list[Trial] = []
         for each in planned:
@@ -57,6 +62,13 @@ def selftest(
             done.append(trial)
             progress(len(done), len(planned), trial)
     return conclude(model, done)
+
+
+def _drawn(planned: list[Planned], count: int, seed: int) -> list[Planned]:
+    """``count`` of the faults, in their order, and all innocent pairs."""
+    faults = [n for n, each in enumerate(planned) if each.trial.kind != INNOCENT]
+    kept = set(random.Random(seed).sample(faults, min(count, len(faults))))
+    return [p for n, p in enumerate(planned) if p.trial.kind == INNOCENT or n in kept]
 
 
 def _check(kinds: Sequence[str], sizes: Sequence[str], innocents: int) -> None:
