@@ -313,6 +313,24 @@ def test_nan_behind_other_differences_that_a_check_accuses_is_one_finding(tmp_pa
     assert "elements are NaN in B (float32) only" in about[0].reasons[0]
 
 
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(np.inf, Verdict.OVERFLOW), (np.nan, Verdict.UNRESOLVED)]
+)
+@pytest.mark.parametrize("differ", [False, True])
+def test_both_runs_not_finite_is_never_a_pass(tmp_path, value, verdict, differ):
+    def broken(values, rows):
+        values[-1, 3] = value
+        return values
+
+    a = Toy(PROMPT, faults={"layers.1.mlp.out": broken})
+    small = {"layers.0.q_proj.out": one_ulp} if differ else {}
+    result = pair(tmp_path, Toy(PROMPT, faults={**a.faults, **small}), a)
+    (finding,) = [f for f in result.findings if f.title.startswith("Both runs are not finite")]
+    assert finding.title == "Both runs are not finite from layers.1.mlp.out on"
+    assert (finding.verdict, finding.taps) == (verdict, ["layers.1.mlp.out"])
+    assert result.exit_code == 1 and result.verdict is verdict
+
+
 def test_damage_is_raised_and_never_reported_as_a_difference(tmp_path):
     record(tmp_path / "a", Toy(PROMPT))
     b = record(tmp_path / "b", Toy(PROMPT))

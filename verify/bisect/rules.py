@@ -74,8 +74,8 @@ RULES: tuple[Rule, ...] = (
     Rule(Verdict.DEFECT, "a check found more than rounding can make, and no cast explains every "
          "element",
          lambda m: m.local is Verdict.DEFECT and not m.exact_cast),
-    Rule(Verdict.OVERFLOW, "an infinity appears on one side where everything that the rows read is "
-         "finite or equal",
+    Rule(Verdict.OVERFLOW, "an infinity appears, on one side or in both runs, where everything that "
+         "the rows read is finite or equal",
          lambda m: m.infinite),
     Rule(Verdict.ROUNDING, "a check found that what the operation adds itself is within its budget, "
          "or that it adds nothing",

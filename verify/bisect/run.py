@@ -14,6 +14,7 @@ from verify.bisect.artefacts import (
     state_artefacts,
     state_misled,
 )
+from verify.bisect.both_not_finite import state_both_not_finite
 from verify.bisect.causal import is_causal
 from verify.bisect.causes import known_causes
 from verify.bisect.confounders import declared_formats, find_confounders
@@ -183,6 +184,7 @@ class _Bisect:
             *state_artefacts(self.artefacts),
             *state_misled(wrong),
             *map(state_padding, self.padding),
+            *state_both_not_finite(self.compared),
             *self._of_weights(begins.by_weights),
             *token_findings.state_after_logits(tokens),
             *remainder.state_formats(comparison, self.declared),
