@@ -46,7 +46,7 @@ def state_both_not_finite(compared: RowComparison) -> list[Finding]:
     fronts = find_fronts(compared, np.sort(np.concatenate(marked.rows)))
     first = fronts[0].tap if fronts else next(iter(marked.taps))
     infinite = marked.infinite.get(first, 0)
-    kind = f"{infinite:,} elements there are infinite" if infinite else "NaN stands there"
+    kind = f"infinities there ({infinite:,} of its elements)" if infinite else "NaN stands there"
     held = f"{sum(marked.taps.values()):,} rows of {len(marked.taps)} taps"
     return [
         Finding(
