@@ -21,7 +21,9 @@ ROW_SCHEMA: Final = pa.schema(
         pa.field("position", pa.int64(), nullable=False),
         pa.field("visit", pa.int64(), nullable=False),
         pa.field("digest", pa.uint64(), nullable=False),
-        pa.field("sketch", pa.list_(pa.float32(), BUCKETS)),
+        # Of BUCKETS numbers each. Not a list of fixed size: pyarrow before 26 cannot read one in
+        # which a line is null.
+        pa.field("sketch", pa.list_(pa.float32())),
         *(pa.field(name, pa.float64()) for name in STATISTICS),
     ]
 )
@@ -50,9 +52,10 @@ def encode_rows(blocks: Iterable[tuple[int | np.ndarray, Rows]]) -> pa.Buffer:
 
 def _sketch_array(parts: list[Rows]) -> pa.Array:
     sketches, absent = _stacked(parts, [rows.sketch for rows in parts], BUCKETS, np.float32)
-    return pa.FixedSizeListArray.from_arrays(
-        pa.array(sketches.reshape(-1)), BUCKETS, mask=pa.array(absent)
-    )
+    ends = np.cumsum(np.where(absent, 0, BUCKETS), dtype=np.int32)
+    offsets = pa.array(np.concatenate([np.zeros(1, np.int32), ends]))
+    values = pa.array(sketches[~absent].reshape(-1))
+    return pa.ListArray.from_arrays(offsets, values, mask=pa.array(absent))
 
 
 def _statistics_arrays(parts: list[Rows]) -> list[pa.Array]:
@@ -142,6 +145,11 @@ def _sketches(column: pa.ChunkedArray) -> np.ndarray | None:
     if column.null_count == len(column):
         return None
     chunk = column.chunk(0)
-    first = chunk.offset * BUCKETS
-    values = np.asarray(chunk.values.to_numpy(zero_copy_only=False))
-    return values[first : first + len(chunk) * BUCKETS].reshape(-1, BUCKETS)
+    present = valid(column)
+    lengths = np.diff(np.asarray(chunk.offsets.to_numpy()))
+    values = chunk.flatten()
+    if values.null_count or (lengths[present] != BUCKETS).any():
+        raise ValueError(f"a sketch does not hold {BUCKETS} numbers")
+    found = np.zeros((len(chunk), BUCKETS), np.float32)
+    found[present] = np.asarray(values.to_numpy(zero_copy_only=False)).reshape(-1, BUCKETS)
+    return found
