@@ -25,7 +25,7 @@ def capture(
     *,
     taps: Listing[str] | None = None,
     level: str | Mapping[str, str] = "full",
-    edges: Literal["trace", "identity"] = "trace",
+    edges: Literal["trace", "identity", "none"] = "trace",
     workload: Workload | None = None,
     settings: dict[str, Any] | None = None,
     model_info: Model | None = None,
@@ -50,9 +50,11 @@ def capture(
     Args:
         taps: globs on tap names; ``default`` stands for the default selection, which is also taken
             for None.
-        level: ``full`` (every word), ``digest`` or ``stats``; or a table of globs to levels.
+        level: ``full`` (every word), ``digest`` or ``stats``; or a table of globs to levels. With
+            ``edges="none"`` also ``hash``: digests alone.
         edges: ``trace`` follows every operation to know the inputs of a record exactly;
-            ``identity`` recognises recorded tensors only and costs less.
+            ``identity`` recognises recorded tensors only and costs less. ``none`` keeps digests of
+            module inputs and outputs only, of whole steps at once: cheap enough to leave on.
         workload: what is computed; None: the sequences are ``sequence#0`` and so on.
         settings: how it is computed, for the manifest.
         model_info: None: class name, config and digests of all weights.
@@ -68,11 +70,15 @@ def capture(
         StorageError: the disk is full or the budget is spent, now or in any step.
     """
     from verify.dumps.capture.manifest import new_manifest
-    from verify.dumps.capture.session import Capture
+    from verify.dumps.capture.session import Capture, lean_capture
 
     manifest = new_manifest(
         model, workload, settings, model_info, ranks=ranks, run_id=run_id, command=list(command)
     )
+    if edges == "none":
+        return lean_capture(
+            model, path, manifest, taps=taps, level=level, byte_budget=byte_budget, rank=rank
+        )
     return Capture(
         model,
         path,

@@ -245,6 +245,36 @@ class Capture:
             self._record_port("logits", logits, "b t v" if logits.ndim == 3 else None)
 
 
+def lean_capture(
+    model: torch.nn.Module,
+    path: str | Path,
+    manifest: Manifest,
+    *,
+    taps: Listing[str] | None,
+    level: str | Mapping[str, str],
+    byte_budget: int | None,
+    rank: int,
+) -> Any:
+    """A :class:`verify.dumps.capture.lean.LeanCapture`, which offers what loops need of a
+    :class:`Capture`: step, record, complete.
+
+    Raises:
+        ArgumentError: a level that keeps words, or one a tap.
+    """
+    from verify.dumps.capture.lean import LeanCapture
+
+    return LeanCapture(
+        model,
+        path,
+        manifest,
+        taps=taps,
+        level=level if isinstance(level, str) else "full",
+        byte_budget=byte_budget,
+        rank=rank,
+        hugging_face=_is_hugging_face(model),
+    )
+
+
 def _columns(columns: Listing[int], step: Step) -> np.ndarray:
     return np.arange(step.tokens)[np.asarray(columns, np.int64)]
 

@@ -60,7 +60,7 @@ class TapBuffers:
         self.ring = torch.zeros(
             _LEAD_WORDS + slots * step_bytes // 8, dtype=torch.int64, device=self.device
         )
-        torch._dynamo.mark_static_address(self.ring)  # type: ignore[no-untyped-call]
+        torch._dynamo.mark_static_address(self.ring)
         self.owner = _enter(self)
         self._occurrences: Counter[int] = Counter()
         self._table_used = 0

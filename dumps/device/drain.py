@@ -62,6 +62,7 @@ class _Fetch:
 
     counters: Tensor
     slots: Tensor
+    """int64 [n, words]: the slots of the last n steps, the oldest first."""
     regions: int
     done: torch.cuda.Event | None
 
@@ -91,29 +92,42 @@ class Drain:
     def __post_init__(self) -> None:
         self._entry = self.buffers.counter().clone()
         if self.buffers.device.type == "cuda":
-            self._side = torch.cuda.Stream(self.buffers.device)
+            self._side = torch.cuda.Stream(self.buffers.device)  # type: ignore[no-untyped-call]
 
     def before(self) -> None:
         """A step begins: what ran since the last one is not its own."""
         self._entry = self.buffers.counter().clone()
 
-    def after(self) -> None:
-        """The step has been issued: copy what it will leave."""
+    def after(self, steps: int | None = None) -> None:
+        """The step has been issued: copy what it will leave.
+
+        Args:
+            steps: how many times the model ran since ``before``; None: nobody knows, and the whole
+                ring is copied.
+        """
         regions = len(self.buffers.layout.regions)
         if self._side is None:
-            counters = torch.cat([self._entry, self.buffers.counter()])
-            slots = self.buffers.slot_words().clone()
+            counters, slots = self._last(steps)
             self._pending.append(_Fetch(counters, slots, regions, None))
             return
         self._side.wait_stream(torch.cuda.current_stream(self.buffers.device))
         with torch.cuda.stream(self._side):
-            both = torch.cat([self._entry, self.buffers.counter()])
-            counters = _to_host(both)
-            slots = _to_host(self.buffers.slot_words())
-            done = torch.cuda.Event()
+            counters, slots = (_to_host(part) for part in self._last(steps))
+            done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             done.record()
         self._entry.record_stream(self._side)
         self._pending.append(_Fetch(counters, slots, regions, done))
+
+    def _last(self, steps: int | None) -> tuple[Tensor, Tensor]:
+        """Both readings of the counter, and the slots of the last ``steps`` steps, oldest first."""
+        counter, count = (
+            self.buffers.counter(),
+            min(steps or self.buffers.slots, self.buffers.slots),
+        )
+        back = torch.arange(-count, 0, device=self.buffers.device)
+        chosen = (counter + back) % self.buffers.slots  # never negative: as in Python
+        slots = self.buffers.slot_words().index_select(0, chosen)
+        return torch.cat([self._entry, counter]), slots
 
     def collect(self) -> Iterator[list[DrainedStep]]:
         """For each ``after`` that was not collected yet, the steps that ran before it."""
@@ -127,7 +141,8 @@ class Drain:
         entry, stop = fetch.counters.tolist()
         self.foreign += max(0, entry - self._next)
         start = max(entry, self._next)
-        oldest = max(start, stop - self.buffers.slots)
+        copied = len(fetch.slots)
+        oldest = max(start, stop - copied)
         self.lost += oldest - start
         self._next = stop
         words = fetch.slots.numpy()
@@ -135,7 +150,7 @@ class Drain:
         at = np.array([region.header // 8 for region in regions], np.int64)
         steps = []
         for index in range(oldest, stop):
-            slot = words[index % self.buffers.slots]
+            slot = words[index - stop + copied]
             stamps = slot[at] if len(at) else at
             if (stamps > index + 1).any():  # a later step is writing here already
                 self.lost += 1

@@ -49,7 +49,8 @@ class ModuleTaps:
     ) -> None:
         self.model = model
         names = [*taps, *(f"inputs.{name}" for name in inputs)]
-        keep: list[Keep] = [*taps.values(), *("words" for _ in inputs)]
+        words: Keep = "words"
+        keep = [*taps.values(), *([words] * len(inputs))]
         self.buffers = TapBuffers(names, keep, device, slots=slots, step_bytes=step_bytes)
         self.inputs = {name: len(taps) + index for index, name in enumerate(inputs)}
         self.pointers: dict[str, int] = {}

@@ -1,0 +1,178 @@
+"""Fingerprints of many small tensors in a few calls, and of large ones at once."""
+
+from __future__ import annotations
+
+import ctypes
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+import torch
+
+from verify.dumps.capture.axes import infer_axes
+from verify.dumps.capture.tensor_words import bits, dtype_name
+from verify.dumps.digests import row_digests
+from verify.dumps.summaries import row_sketches, row_statistics
+from verify.formats import word_dtype
+
+if TYPE_CHECKING:
+    from verify.dumps.capture.lean_plan import StepPlan
+    from verify.dumps.capture.positions import Step
+
+Keep = Literal["digest", "statistics", "summary"]
+Parts = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
+"""Digests [rows], sketches [rows, 16], statistics [rows, 7]."""
+
+SMALL: Final = 1 << 17
+"""Bytes up to which a tensor is copied to be digested with others; a copy costs less than a call."""
+
+_THREAD_BYTES: Final = 1 << 20  # below this a block is not worth a thread
+
+
+@dataclass(slots=True)
+class _Lane:
+    """Staged tensors of one dtype and last axis, one after another."""
+
+    memory: np.ndarray
+    address: int
+    used: int = 0
+
+
+class Stage:
+    """Copies of small contiguous CPU tensors, by dtype and length of the last axis."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[tuple[torch.dtype, int], _Lane] = {}
+
+    def put(self, tensor: torch.Tensor) -> int:
+        """Copy ``tensor``; the byte where it begins in its lane, or -1 where it is not staged."""
+        nbytes = tensor.nbytes
+        if nbytes > SMALL or not tensor.is_contiguous() or tensor.is_cuda or not tensor.ndim:
+            return -1
+        key = (tensor.dtype, tensor.shape[-1])
+        lane = self._lanes.get(key)
+        if lane is None or lane.used + nbytes > len(lane.memory):
+            lane = self._grow(key, nbytes)
+        at = lane.used
+        # Past autograd and the dispatcher: the bits, and nothing else.
+        ctypes.memmove(lane.address + at, tensor.data_ptr(), nbytes)
+        lane.used = at + nbytes
+        return at
+
+    def _grow(self, key: tuple[torch.dtype, int], nbytes: int) -> _Lane:
+        old = self._lanes.get(key)
+        used = 0 if old is None else old.used
+        memory = np.empty(max(1 << 20, 2 * (used + nbytes)), np.uint8)
+        if old is not None:
+            memory[:used] = old.memory[:used]
+        lane = self._lanes[key] = _Lane(memory, memory.ctypes.data, used)
+        return lane
+
+    def lane(self, key: tuple[torch.dtype, int]) -> np.ndarray:
+        """uint8: what was staged there."""
+        lane = self._lanes[key]
+        return lane.memory[: lane.used]
+
+    def clear(self) -> None:
+        for lane in self._lanes.values():
+            lane.used = 0
+
+
+@dataclass(slots=True)
+class Fingerprints:
+    """The fingerprints of a step."""
+
+    keep: Keep
+    _now: dict[int, Parts] = field(default_factory=dict)
+    _device: dict[int, Any] = field(default_factory=dict)
+    _pool: ThreadPoolExecutor | None = None
+
+    def take_now(
+        self, index: int, tap: str, tensor: torch.Tensor, step: Step, axes: str | None
+    ) -> None:
+        """Fingerprint a tensor that was not staged, as number ``index`` of the step."""
+        axes = axes or infer_axes(
+            tensor.shape, tensor.stride(), step.batch, step.tokens, _kept(step)
+        )
+        names = axes.split()
+        row_axes = [names.index(name) for name in ("b", "t") if name in names]
+        if tensor.is_cuda:
+            from verify.gpu import fingerprint
+
+            full = "digest" if self.keep == "digest" else "full"
+            self._device[index] = fingerprint(tensor.detach(), row_axes, keep=full)  # type: ignore[arg-type]
+            return
+        name = dtype_name(tensor, tap)
+        rest = [axis for axis in range(tensor.ndim) if axis not in row_axes]
+        rows = int(np.prod([tensor.shape[axis] for axis in row_axes], dtype=np.int64))
+        plain = bits(tensor).permute([*row_axes, *rest]).reshape(rows, -1)
+        self._now[index] = self._of(plain.numpy().view(word_dtype(name)), name)
+
+    def _of(self, words: np.ndarray, name: str) -> Parts:
+        """All parts of a row matrix; a large one in as many threads as torch computes with."""
+        threads = min(torch.get_num_threads(), words.nbytes // _THREAD_BYTES, len(words))
+        if threads < 2:
+            return _parts(words, name, self.keep)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(torch.get_num_threads())
+        pieces = np.array_split(words, threads)
+        done = list(self._pool.map(lambda piece: _parts(piece, name, self.keep), pieces))
+        joined = [
+            None if column[0] is None else np.concatenate(column)
+            for column in zip(*done, strict=True)
+        ]
+        return joined[0], joined[1], joined[2]  # type: ignore[return-value]
+
+    def gather(self, plan: StepPlan, stage: Stage) -> Parts:
+        """The parts of all rows of the step, in the order of its records."""
+        n = plan.template.n_rows
+        found: Parts = (
+            np.empty(n, np.uint64),
+            np.empty((n, 16), np.float32) if self.keep == "summary" else None,
+            np.empty((n, 7)) if self.keep != "digest" else None,
+        )
+        for lane in plan.lanes:
+            words = stage.lane(lane.key).view(word_dtype(lane.dtype))
+            for start, stop, length, rows in lane.matrices:
+                parts = self._of(words[start:stop].reshape(-1, length), lane.dtype)
+                _enter(found, rows, parts)
+        for index, parts in self._now.items():
+            _enter(found, plan.rows_of(index), parts)
+        if self._device:
+            for index, parts in self._fetched():
+                _enter(found, plan.rows_of(index), parts)
+        self._now.clear()
+        self._device.clear()
+        return found
+
+    def _fetched(self) -> list[tuple[int, Parts]]:
+        """Fingerprints taken on the device, in one copy a part."""
+        prints = list(self._device.values())
+        counts = np.cumsum([len(p.digest) for p in prints])[:-1]
+        digest = torch.cat([p.digest for p in prints]).cpu().numpy().view(np.uint64)
+        columns: list[list[Any]] = [np.split(digest, counts), [None] * len(prints)]
+        columns.append([None] * len(prints))
+        if self.keep == "summary":
+            columns[1] = np.split(torch.cat([p.sketch for p in prints]).cpu().numpy(), counts)
+        if self.keep != "digest":
+            columns[2] = np.split(torch.cat([p.statistics for p in prints]).cpu().numpy(), counts)
+        return list(zip(self._device, zip(*columns, strict=True), strict=True))  # type: ignore[arg-type]
+
+
+def _kept(step: Step) -> int | None:
+    return None if step.kept is None else len(step.kept)
+
+
+def _parts(words: np.ndarray, name: str, keep: Keep) -> Parts:
+    return (
+        row_digests(words, name),
+        row_sketches(words, name) if keep == "summary" else None,
+        row_statistics(words, name) if keep != "digest" else None,
+    )
+
+
+def _enter(found: Parts, rows: np.ndarray | slice, parts: Parts) -> None:
+    for to, part in zip(found, parts, strict=True):
+        if to is not None:
+            to[rows] = part
