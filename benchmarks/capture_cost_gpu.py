@@ -128,9 +128,15 @@ def default_taps(keep: Keep) -> dict[str, Keep]:
     return {"embed.out": keep, **layers, "norm.out": keep, "head.out": keep}
 
 
-def paired(a: Callable[[], object], b: Callable[[], object], pairs: int) -> tuple[float, float]:
-    """Median milliseconds of ``a``, and the median ratio of ``b`` to it."""
-    a(), b(), a(), b()
+def paired(
+    a: Callable[[], object],
+    b: Callable[[], object],
+    pairs: int,
+    between: Callable[[], object] = lambda: None,
+) -> tuple[float, float]:
+    """Median milliseconds of ``a``, and the median ratio of ``b`` to it; ``between``: after each
+    pair, outside of what is timed."""
+    a(), b(), between(), a(), b(), between()
     torch.cuda.synchronize()
     ratios, plain = [], []
     for _ in range(pairs):
@@ -141,6 +147,7 @@ def paired(a: Callable[[], object], b: Callable[[], object], pairs: int) -> tupl
             call()
             end.record()
         torch.cuda.synchronize()
+        between()
         t = [start.elapsed_time(end) for start, end in events]
         ratios.append((t[1] + t[2]) / (t[0] + t[3]))
         plain.append((t[0] + t[3]) / 2)
@@ -176,7 +183,10 @@ def prefill(model: Decoder, bandwidth: float, pairs: int) -> list[dict[str, Any]
                 model(ids)
                 drain.after(1)
 
-        ms, ratio = paired(lambda: model(ids), captured, pairs)
+        def collected(drain: Drain = drain) -> None:
+            list(drain.collect())
+
+        ms, ratio = paired(lambda: model(ids), captured, pairs, collected)
         same = torch.equal(model(ids), _with(taps, model, ids))
         list(drain.collect())
         floor = tapped_bytes(taps) / bandwidth / 1e6 / ms

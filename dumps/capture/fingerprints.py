@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -24,10 +25,11 @@ Keep = Literal["digest", "statistics", "summary"]
 Parts = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
 """Digests [rows], sketches [rows, 16], statistics [rows, 7]."""
 
-SMALL: Final = 1 << 17
-"""Bytes up to which a tensor is copied to be digested with others; a copy costs less than a call."""
+SMALL: Final = 1 << 14
+"""Bytes up to which a tensor is copied to be digested with others: a call costs some 10 us, and so
+does a copy of this size into fresh memory."""
 
-_THREAD_BYTES: Final = 1 << 20  # below this a block is not worth a thread
+_THREAD_BYTES: Final = 1 << 19  # below this a block is not worth a thread
 
 
 @dataclass(slots=True)
@@ -63,7 +65,7 @@ class Stage:
     def _grow(self, key: tuple[torch.dtype, int], nbytes: int) -> _Lane:
         old = self._lanes.get(key)
         used = 0 if old is None else old.used
-        memory = np.empty(max(1 << 20, 2 * (used + nbytes)), np.uint8)
+        memory = np.empty(max(1 << 17, 2 * (used + nbytes)), np.uint8)
         if old is not None:
             memory[:used] = old.memory[:used]
         lane = self._lanes[key] = _Lane(memory, memory.ctypes.data, used)
@@ -92,7 +94,7 @@ class Fingerprints:
         self, index: int, tap: str, tensor: torch.Tensor, step: Step, axes: str | None
     ) -> None:
         """Fingerprint a tensor that was not staged, as number ``index`` of the step."""
-        axes = axes or infer_axes(
+        axes = axes or inferred_axes(
             tensor.shape, tensor.stride(), step.batch, step.tokens, _kept(step)
         )
         names = axes.split()
@@ -157,7 +159,11 @@ class Fingerprints:
             columns[1] = np.split(torch.cat([p.sketch for p in prints]).cpu().numpy(), counts)
         if self.keep != "digest":
             columns[2] = np.split(torch.cat([p.statistics for p in prints]).cpu().numpy(), counts)
-        return list(zip(self._device, zip(*columns, strict=True), strict=True))  # type: ignore[arg-type]
+        return list(zip(self._device, zip(*columns, strict=True), strict=True))
+
+
+# A model has few shapes, and many tensors.
+inferred_axes = lru_cache(maxsize=4096)(infer_axes)
 
 
 def _kept(step: Step) -> int | None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from verify.dumps.capture.axes import infer_axes
-from verify.dumps.capture.fingerprints import Keep
+from verify.dumps.capture.fingerprints import Keep, inferred_axes
 from verify.dumps.capture.positions import PADDING, Step
 from verify.dumps.capture.tensor_words import dtype_name
 from verify.dumps.format.block import StepTemplate
@@ -102,7 +103,7 @@ def _record(
     keep: Keep,
 ) -> tuple[Record, str]:
     kept = None if step.kept is None else len(step.kept)
-    axes = given.get(tap) or infer_axes(shape, strides, step.batch, step.tokens, kept)
+    axes = given.get(tap) or inferred_axes(shape, strides, step.batch, step.tokens, kept)
     names = axes.split()
     size = dict(zip(names, shape, strict=True))
     rows, kind = 1, "one"
@@ -117,14 +118,18 @@ def _record(
                 found=f"shape {list(shape)} as axes {axes!r}",
                 allowed=f"{step.batch} sequences of {step.tokens} positions",
             )
-    length = int(np.prod([n for name, n in size.items() if name not in "bt"], dtype=np.int64))
-    empty = torch.empty(0, dtype=dtype)
+    length = math.prod(n for name, n in size.items() if name not in "bt")
     record = Record(
-        seq=0, step=0, tap=tap, occurrence=occurrence, axes=axes, dtype=dtype_name(empty, tap),
+        seq=0, step=0, tap=tap, occurrence=occurrence, axes=axes, dtype=_name(dtype, tap),
         shape=list(shape), strides=list(strides), inputs=[Input(kind="unknown")],
         kept="stats" if keep == "statistics" else "digest", row_length=length, n_rows=rows,
     )  # fmt: skip
     return record, kind
+
+
+@lru_cache(maxsize=4096)
+def _name(dtype: torch.dtype, tap: str) -> str:
+    return dtype_name(torch.empty(0, dtype=dtype), tap)
 
 
 def _lanes(seen: list[Seen], records: list[Record], starts: np.ndarray) -> list[Lane]:

@@ -254,7 +254,7 @@ def lean_capture(
     level: str | Mapping[str, str],
     byte_budget: int | None,
     rank: int,
-) -> Any:
+) -> Capture:
     """A :class:`verify.dumps.capture.lean.LeanCapture`, which offers what loops need of a
     :class:`Capture`: step, record, complete.
 
@@ -263,7 +263,7 @@ def lean_capture(
     """
     from verify.dumps.capture.lean import LeanCapture
 
-    return LeanCapture(
+    lean: Any = LeanCapture(
         model,
         path,
         manifest,
@@ -273,6 +273,8 @@ def lean_capture(
         rank=rank,
         hugging_face=_is_hugging_face(model),
     )
+    found: Capture = lean
+    return found
 
 
 def _columns(columns: Listing[int], step: Step) -> np.ndarray:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from verify.dumps import digests, summaries
-from verify.dumps.capture.axes import infer_axes
+from verify.dumps.capture.fingerprints import inferred_axes
 from verify.dumps.capture.tensor_words import dtype_name, row_matrix
 from verify.dumps.device.layout import Keep, Observed, Region, StepLayout
 from verify.errors import ArgumentError
@@ -100,7 +100,7 @@ class TapBuffers:
     def _place(self, tensor: Tensor, tap: int, batch: int, tokens: int) -> Region | None:
         occurrence = self._occurrences[tap]
         self._occurrences[tap] += 1
-        axes = infer_axes(tensor.shape, tensor.stride(), batch, tokens)
+        axes = inferred_axes(tensor.shape, tensor.stride(), batch, tokens)
         names = axes.split()
         observed = Observed(
             tap=tap,

@@ -88,6 +88,7 @@ class Drain:
     _entry: Tensor = field(init=False)
     _pending: list[_Fetch] = field(default_factory=list)
     _side: torch.cuda.Stream | None = None
+    _spare: list[Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._entry = self.buffers.counter().clone()
@@ -112,7 +113,7 @@ class Drain:
             return
         self._side.wait_stream(torch.cuda.current_stream(self.buffers.device))
         with torch.cuda.stream(self._side):
-            counters, slots = (_to_host(part) for part in self._last(steps))
+            counters, slots = (self._to_host(part) for part in self._last(steps))
             done = torch.cuda.Event()  # type: ignore[no-untyped-call]
             done.record()
         self._entry.record_stream(self._side)
@@ -129,6 +130,17 @@ class Drain:
         slots = self.buffers.slot_words().index_select(0, chosen)
         return torch.cat([self._entry, counter]), slots
 
+    def _to_host(self, tensor: Tensor) -> Tensor:
+        """A copy under way in pinned memory, which is kept for the next one: it is slow to get."""
+        spare = next((i for i, s in enumerate(self._spare) if s.numel() >= tensor.numel()), None)
+        if spare is None:
+            host = torch.empty(tensor.numel(), dtype=tensor.dtype, pin_memory=True)
+        else:
+            host = self._spare.pop(spare)
+        part = host[: tensor.numel()].view(tensor.shape)
+        part.copy_(tensor, non_blocking=True)
+        return part
+
     def collect(self) -> Iterator[list[DrainedStep]]:
         """For each ``after`` that was not collected yet, the steps that ran before it."""
         pending, self._pending = self._pending, []
@@ -136,6 +148,8 @@ class Drain:
             if fetch.done is not None:
                 fetch.done.synchronize()
             yield self._read(fetch)
+            if fetch.done is not None:
+                self._spare += [_whole(fetch.slots), _whole(fetch.counters)]
 
     def _read(self, fetch: _Fetch) -> list[DrainedStep]:
         entry, stop = fetch.counters.tolist()
@@ -150,7 +164,7 @@ class Drain:
         at = np.array([region.header // 8 for region in regions], np.int64)
         steps = []
         for index in range(oldest, stop):
-            slot = words[index - stop + copied]
+            slot = words[index - stop + copied].copy()  # the pinned memory is used again
             stamps = slot[at] if len(at) else at
             if (stamps > index + 1).any():  # a later step is writing here already
                 self.lost += 1
@@ -160,7 +174,6 @@ class Drain:
         return steps
 
 
-def _to_host(tensor: Tensor) -> Tensor:
-    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-    host.copy_(tensor, non_blocking=True)
-    return host
+def _whole(part: Tensor) -> Tensor:
+    """The pinned memory that ``part`` is the beginning of."""
+    return torch.empty(0, dtype=part.dtype).set_(part.untyped_storage())

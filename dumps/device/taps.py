@@ -7,6 +7,7 @@ torch.compile to trace, and nothing of them is left in a captured graph but the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Final
@@ -18,9 +19,8 @@ from verify.dumps.device.buffers import TapBuffers
 from verify.dumps.device.layout import Keep
 from verify.errors import ModelError
 
-LARGE: Final = 1 << 20
-"""A tensor of this many bytes is fingerprinted at once: a launch of its own costs it little, and it
-should not be kept alive for that."""
+HELD_BYTES: Final = 256 << 20
+"""Tensors are kept alive until this much has come together, for one launch."""
 
 
 class ModuleTaps:
@@ -32,6 +32,10 @@ class ModuleTaps:
         inputs: names of tensor arguments of the model that are recorded in full, as
             ``inputs.<name>``: block tables, lengths, positions. A replay of a graph records what it
             then reads.
+        held_bytes: of tensors that are kept alive until they are fingerprinted together.
+
+    ``changed``: taps whose tensor was written to in between, with how often. What is recorded would
+    not be what the module returned, so it is left out; ``held_bytes=0`` takes each tensor at once.
 
     Raises:
         ModelError: a tap that names no module.
@@ -46,6 +50,7 @@ class ModuleTaps:
         inputs: tuple[str, ...] = (),
         slots: int = 8,
         step_bytes: int = 8 << 20,
+        held_bytes: int = HELD_BYTES,
     ) -> None:
         self.model = model
         names = [*taps, *(f"inputs.{name}" for name in inputs)]
@@ -53,10 +58,12 @@ class ModuleTaps:
         keep = [*taps.values(), *([words] * len(inputs))]
         self.buffers = TapBuffers(names, keep, device, slots=slots, step_bytes=step_bytes)
         self.inputs = {name: len(taps) + index for index, name in enumerate(inputs)}
-        self.pointers: dict[str, int] = {}
+        self.changed: Counter[str] = Counter()
         self._ring, self._owner = self.buffers.ring, self.buffers.owner
         self._tensors: list[Tensor] = []
         self._numbers: list[int] = []
+        self._versions: list[int] = []
+        self._held, self._most = 0, held_bytes
         self._batch, self._tokens = 1, 1
         self._plans = [self._find(tap, number) for number, tap in enumerate(taps)]
 
@@ -124,15 +131,35 @@ class ModuleTaps:
     def _take(self, tensor: Tensor, number: int) -> None:
         self._tensors.append(tensor)
         self._numbers.append(number)
-        if tensor.numel() * tensor.element_size() >= LARGE:
+        if not torch.compiler.is_compiling():  # compiled code is free of such writes
+            self._versions.append(_version(tensor))
+        self._held += tensor.numel() * tensor.element_size()
+        if self._held > self._most:
             self._flush(False)
 
     def _flush(self, last: bool) -> None:
+        if not torch.compiler.is_compiling():
+            self._drop_changed()
         torch.ops.verify.tap(
             self._tensors, self._numbers, self._ring, self._owner, self._batch, self._tokens, last
         )
         self._tensors = []
         self._numbers = []
+        self._held = 0
+
+    def _drop_changed(self) -> None:
+        """Leave out tensors that were written to since their module returned them."""
+        now = [_version(tensor) for tensor in self._tensors]
+        changed = [i for i, (a, b) in enumerate(zip(now, self._versions, strict=True)) if a != b]
+        for index in reversed(changed):
+            self.changed[self.buffers.taps[self._numbers[index]]] += 1
+            del self._tensors[index], self._numbers[index]
+        self._versions = []
+
+
+def _version(tensor: Tensor) -> int:
+    """Count of in-place writes; inference tensors do not count them."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def output_taps(model: nn.Module, keep: Keep = "digest") -> dict[str, Keep]:

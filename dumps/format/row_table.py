@@ -51,6 +51,8 @@ def encode_rows(blocks: Iterable[tuple[int | np.ndarray, Rows]]) -> pa.Buffer:
 
 
 def _sketch_array(parts: list[Rows]) -> pa.Array:
+    if all(rows.sketch is None for rows in parts):
+        return pa.nulls(sum(map(len, parts)), pa.list_(pa.float32(), BUCKETS))
     sketches, absent = _stacked(parts, [rows.sketch for rows in parts], BUCKETS, np.float32)
     ends = np.cumsum(np.where(absent, 0, BUCKETS), dtype=np.int32)
     offsets = pa.array(np.concatenate([np.zeros(1, np.int32), ends]))
@@ -59,6 +61,8 @@ def _sketch_array(parts: list[Rows]) -> pa.Array:
 
 
 def _statistics_arrays(parts: list[Rows]) -> list[pa.Array]:
+    if all(rows.statistics is None for rows in parts):
+        return [pa.nulls(sum(map(len, parts)), pa.float64())] * len(STATISTICS)
     values, absent = _stacked(
         parts, [rows.statistics for rows in parts], len(STATISTICS), np.float64
     )
