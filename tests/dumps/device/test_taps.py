@@ -245,7 +245,12 @@ def test_reduce_overhead_keeps_its_graphs(monkeypatch: pytest.MonkeyPatch) -> No
     drain = Drain(taps.buffers)
     taken: list[int] = []
     take = taps.buffers.take
-    monkeypatch.setattr(taps.buffers, "take", lambda *args: (taken.append(1), take(*args)) and None)
+
+    def counting(*args: Any) -> None:
+        taken.append(1)
+        take(*args)
+
+    monkeypatch.setattr(taps.buffers, "take", counting)
     with taps.attached():
         compiled = torch.compile(model, fullgraph=True, mode="reduce-overhead")
         for _ in range(3):
