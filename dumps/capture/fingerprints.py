@@ -25,10 +25,14 @@ Keep = Literal["digest", "statistics", "summary"]
 Parts = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
 """Digests [rows], sketches [rows, 16], statistics [rows, 7]."""
 
+Kind = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
+"""Shape, strides, dtype and device of a tensor."""
+
 SMALL: Final = 1 << 14
 """Bytes up to which a tensor is copied to be digested with others: a call costs some 10 us, and so
 does a copy of this size into fresh memory."""
 
+_memmove = ctypes.memmove
 _THREAD_BYTES: Final = 1 << 19  # below this a block is not worth a thread
 
 
@@ -40,36 +44,48 @@ class _Lane:
     address: int
     used: int = 0
 
+    @classmethod
+    def empty(cls) -> _Lane:
+        memory = np.empty(1 << 17, np.uint8)
+        return cls(memory, memory.ctypes.data)
+
+    def grow(self, nbytes: int) -> None:
+        """Make room for ``nbytes`` more."""
+        memory = np.empty(2 * (self.used + nbytes), np.uint8)
+        memory[: self.used] = self.memory[: self.used]
+        self.memory, self.address = memory, memory.ctypes.data
+
 
 class Stage:
     """Copies of small contiguous CPU tensors, by dtype and length of the last axis."""
 
     def __init__(self) -> None:
         self._lanes: dict[tuple[torch.dtype, int], _Lane] = {}
+        self._kinds: dict[Kind, tuple[int, _Lane | None]] = {}
 
-    def put(self, tensor: torch.Tensor) -> int:
-        """Copy ``tensor``; the byte where it begins in its lane, or -1 where it is not staged."""
-        nbytes = tensor.nbytes
-        if nbytes > SMALL or not tensor.is_contiguous() or tensor.is_cuda or not tensor.ndim:
+    def put(self, tensor: torch.Tensor, kind: Kind) -> int:
+        """Copy ``tensor``, of this ``kind``; the byte where it begins in its lane, or -1 where it
+        is not staged."""
+        known = self._kinds.get(kind)
+        if known is None:
+            known = self._kinds[kind] = self._judge(tensor)
+        nbytes, lane = known
+        if lane is None or tensor.is_neg():
             return -1
-        key = (tensor.dtype, tensor.shape[-1])
-        lane = self._lanes.get(key)
-        if lane is None or lane.used + nbytes > len(lane.memory):
-            lane = self._grow(key, nbytes)
+        if lane.used + nbytes > len(lane.memory):
+            lane.grow(nbytes)
         at = lane.used
         # Past autograd and the dispatcher: the bits, and nothing else.
-        ctypes.memmove(lane.address + at, tensor.data_ptr(), nbytes)
+        _memmove(lane.address + at, tensor.data_ptr(), nbytes)
         lane.used = at + nbytes
         return at
 
-    def _grow(self, key: tuple[torch.dtype, int], nbytes: int) -> _Lane:
-        old = self._lanes.get(key)
-        used = 0 if old is None else old.used
-        memory = np.empty(max(1 << 17, 2 * (used + nbytes)), np.uint8)
-        if old is not None:
-            memory[:used] = old.memory[:used]
-        lane = self._lanes[key] = _Lane(memory, memory.ctypes.data, used)
-        return lane
+    def _judge(self, tensor: torch.Tensor) -> tuple[int, _Lane | None]:
+        nbytes = tensor.numel() * tensor.element_size()
+        dense = tensor.is_contiguous() and tensor.ndim and tensor.device.type == "cpu"
+        if nbytes > SMALL or not dense or tensor.is_complex():
+            return nbytes, None
+        return nbytes, self._lanes.setdefault((tensor.dtype, tensor.shape[-1]), _Lane.empty())
 
     def lane(self, key: tuple[torch.dtype, int]) -> np.ndarray:
         """uint8: what was staged there."""

@@ -33,7 +33,7 @@ from verify.dumps.format import DumpWriter
 from verify.dumps.format.schema import Input, Manifest, Record, Rows, Sequence
 from verify.errors import ArgumentError, UsageError
 
-FLUSH_SECONDS: Final = 1.0
+FLUSH_SECONDS: Final = 2.0
 """Steps that end within this time share a part of the dump: committing one costs milliseconds."""
 
 LEVELS: Final[dict[str, Keep]] = {"hash": "digest", "digest": "summary", "stats": "statistics"}
@@ -220,9 +220,10 @@ class LeanCapture:
 
     def _take(self, tap: str, tensor: torch.Tensor) -> None:
         """What a hook sees, as it is now."""
-        place = self._stage.put(tensor)
+        shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
+        place = self._stage.put(tensor, (shape, strides, dtype, tensor.device))
         index = len(self._seen)
-        self._seen.append((tap, tensor.shape, tensor.stride(), tensor.dtype, place))
+        self._seen.append((tap, shape, strides, dtype, place))
         if place < 0:
             assert self._step is not None
             axes = self._given.get(tap)
