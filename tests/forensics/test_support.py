@@ -47,3 +47,40 @@ def test_elements(axes, shape, words):
     touched = np.zeros(12, bool)
     touched[6:8] = True
     assert describe_elements(touched, axes, shape) == words
+
+
+def numbers(touched, size):
+    import numpy as np
+
+    from verify.forensics.support import describe_numbers
+
+    return describe_numbers("position", "positions", np.array(touched), size)
+
+
+def test_positions_that_follow_a_rule():
+    size = range(400)
+    assert numbers(range(257, 400, 2), size) == "odd positions from 257 on (72 of 400)"
+    assert numbers(range(0, 400, 2), size) == "even positions (200 of 400)"
+    pages = range(15, 400, 16)
+    assert numbers(pages, size) == "positions that leave 15 modulo 16 (25 of 400)"
+    assert numbers([p for p in size if p != 9], size) == "all positions but 9 (399 of 400)"
+
+
+def test_a_rule_needs_three_numbers_and_has_to_hold_exactly():
+    assert numbers([3, 5], range(8)) == "positions 3, 5 of 8"
+    assert "modulo" not in numbers([15, 31, 47, 63, 70], range(400))
+    assert "odd" not in numbers([1, 3, 5, 9], range(12))
+
+
+def test_heads_that_hold_most_of_a_difference():
+    import numpy as np
+
+    from verify.forensics.support import describe_concentration
+
+    square = np.full((4, 8), 1e-9)
+    square[2] = 1.0
+    given = square.reshape(-1), "b t h d", [1, 5, 4, 8]
+    assert describe_concentration(*given) == "head 2 of 4 holds 99 % of it"
+    assert describe_concentration(np.ones(32), *given[1:]) == ""
+    assert describe_concentration(np.zeros(32), *given[1:]) == ""
+    assert describe_concentration(np.ones(32), "b t c", [1, 5, 32]) == ""

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from verify.bisect.origins import Place
 from verify.bisect.result import Origin
-from verify.compare.elements import Pairing, Words
+from verify.compare.elements import Pairing, Words, floating_values
 from verify.compare.pairs import pairs_of, read_pair
 from verify.compare.result import RowRef
 from verify.compare.run import RowComparison
 from verify.dumps.format.schema import Record
 from verify.forensics.casts import Cast, find_casts
+from verify.forensics.describe import describe
+from verify.forensics.pair import Pair
 from verify.forensics.support import describe_elements, describe_rows
 from verify.formats import get_format
 
@@ -71,10 +73,26 @@ def examine(compared: RowComparison, place: Place, proven: bool) -> Evidence:
         measure=_measure(compared, at, largest),
         attributes_a=a.attributes,
         attributes_b=b.attributes,
-        fits=[cast.describe() for cast in casts],
+        fits=[cast.describe() for cast in casts] or _fits(compared, looked, a, b),
         judged=_judged(place, proven),
     )
     return Evidence(origin, place, casts, support, int(compared.measures.nonfinite[at].sum()))
+
+
+_FIT_ELEMENTS = 1 << 20
+"""Elements that the detectors of other differences than casts look at: they need no more."""
+
+
+def _fits(compared: RowComparison, at: NDArray[np.int64], a: Record, b: Record) -> list[str]:
+    """What the difference is, where the inputs are equal and no cast explains it."""
+    fmt = get_format(a.dtype)
+    if a.dtype != b.dtype or fmt.kind != "float" or not at.size:
+        return []
+    some = at[: max(1, _FIT_ELEMENTS // max(1, a.row_length))]
+    blocks = list(_blocks(compared, some))
+    words = [np.concatenate([block[side] for block in blocks]) for side in (0, 1)]
+    x, y = (floating_values(side, fmt) for side in words)
+    return [fit.describe() for fit in describe(Pair(x, y, fmt, a.axes, tuple(a.shape)))]
 
 
 def _judged(place: Place, proven: bool) -> str:

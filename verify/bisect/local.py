@@ -71,6 +71,10 @@ class LocalFinding:
     """What taps with the same title and verdict have in common; they are stated together."""
     size: float | None = None
     """Relative L2 of the local part over all rows, where it was measured."""
+    fits: tuple[str, ...] = ()
+    """What the local part is, each with its residual."""
+    support: str = ""
+    """Which part of its rows holds it, in words."""
 
     @property
     def used(self) -> float:

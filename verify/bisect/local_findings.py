@@ -40,9 +40,11 @@ def _state_local(group: list[LocalFinding], fronts: dict[str, Front]) -> Finding
         reasons=[
             *(f"{tap}: {fronts[tap].describe()}" for tap in taps if tap in fronts),
             f"{lead}{worst.reason}",
+            *(f"what it is: {fit}" for fit in worst.fits),
             f"bound: {worst.bound.why}",
         ],
         taps=taps,
+        support=worst.support,
         numbers=numbers,
         sizes={each.tap: each.size for each in group if each.size},
     )

@@ -41,9 +41,37 @@ def describe_numbers(one: str, many: str, touched: NDArray[np.int64], size: Sequ
         if places[-1] == len(every) - 1:
             return f"{many} from {touched[0]} on ({len(touched)}{of})"
         return f"{many} {touched[0]} to {touched[-1]} ({len(touched)}{of})"
+    if rule := _rule(touched, every):
+        return f"{rule.replace('#', many)} ({len(touched)}{of})"
     if len(touched) <= _LISTED:
         return f"{many} {', '.join(map(str, touched))}{of}"
     return f"{len(touched)}{of} {many}, the first is {touched[0]}"
+
+
+_PERIODS = (2, 4, 8, 16, 32, 64, 128, 256)
+"""Page, tile and vector sizes that faults follow."""
+
+_REPEATS = 3
+"""Numbers without which a rule is no rule: two of anything have a distance."""
+
+
+def _rule(touched: NDArray[np.int64], every: NDArray[np.int64]) -> str | None:
+    """A rule that gives exactly the touched numbers, with ``#`` for their noun."""
+    if len(touched) < _REPEATS:
+        return None
+    lacking = np.setdiff1d(every, touched)
+    if len(lacking) == 1:
+        return f"all # but {lacking[0]}"
+    for period in _PERIODS:
+        rest = int(touched[0]) % period
+        for first in (int(every[0]), int(touched[0])):
+            candidates = every[(every % period == rest) & (every >= first)]
+            if np.array_equal(candidates, touched):
+                start = "" if first == every[0] else f" from {first} on"
+                parity = "even" if rest == 0 else "odd"
+                named = f"{parity} #" if period == 2 else f"# that leave {rest} modulo {period}"
+                return named + start
+    return None
 
 
 def describe_rows(
@@ -80,3 +108,30 @@ def describe_elements(touched: Mask, axes: str, shape: Sequence[int]) -> str:
             describe_numbers(one, many, np.flatnonzero(grid.any(axis=others)), range(size))
         )
     return ", ".join(parts)
+
+
+_MOST_OF_IT = 0.99
+
+
+def describe_concentration(square: NDArray[np.float64], axes: str, shape: Sequence[int]) -> str:
+    """The heads that hold 99 % of a difference, where those are not all; empty otherwise.
+
+    Under a difference that a few heads make lies rounding in all of them; sizes tell them apart.
+
+    Args:
+        square: [row_length], squared difference of each element, summed over the rows.
+        axes, shape: as the record states them.
+    """
+    named = free_axes(axes, shape)
+    sizes = [size for _, size in named]
+    if "h" not in dict(named) or prod(sizes) != square.size or not square.sum() > 0:
+        return ""
+    axis = [name for name, _ in named].index("h")
+    others = tuple(i for i in range(len(named)) if i != axis)
+    held = square.reshape(sizes).sum(axis=others)
+    order = np.argsort(-held, kind="stable")
+    count = int(np.searchsorted(np.cumsum(held[order]), _MOST_OF_IT * held.sum())) + 1
+    if count >= len(held):
+        return ""
+    heads = describe_numbers("head", "heads", order[:count].astype(np.int64), range(len(held)))
+    return f"{heads} hold{'s' if count == 1 else ''} 99 % of it"

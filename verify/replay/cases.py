@@ -166,7 +166,7 @@ def _add_module(case: Case, call: ModuleCall, rows: NDArray[np.int64]) -> None:
         return
     case.module = call.module
     flat = given.detach().reshape(-1, *given.shape[count:])
-    case.x = flat[torch.from_numpy(rows)].clone()
+    case.x = flat[torch.from_numpy(rows).to(flat.device)].clone()
 
 
 def _attention(call: AttentionCall, rows: NDArray[np.int64]) -> AttentionRows | None:
@@ -186,9 +186,9 @@ def _attention(call: AttentionCall, rows: NDArray[np.int64]) -> AttentionRows | 
     used, number = np.unique(b, return_inverse=True)
     chosen = torch.from_numpy(used)
     return AttentionRows(
-        q=q[torch.from_numpy(b), :, torch.from_numpy(t)].double().numpy(),
-        k=k[chosen].transpose(1, 2).double().numpy(),
-        v=v[chosen].transpose(1, 2).double().numpy(),
+        q=q[torch.from_numpy(b), :, torch.from_numpy(t)].double().cpu().numpy(),
+        k=k[chosen].transpose(1, 2).double().cpu().numpy(),
+        v=v[chosen].transpose(1, 2).double().cpu().numpy(),
         allowed=allowed[b, t].copy(),
         batch=number.reshape(-1),
         attributes=dict(call.attributes),

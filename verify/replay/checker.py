@@ -81,7 +81,10 @@ def _answer(tap: str, known: TapReplay, op: Op, declared: dict[str, str]) -> Loc
         bound = Bound(0.0, _ONE_RESULT if one else _NOT_FINITE)
     row = int(op.largest(1)[0])
     error = known.largest_local if used is not None else 0.0
-    return LocalFinding(tap, verdict, reason, bound, error, row, 0, title, known.local)
+    return LocalFinding(
+        tap, verdict, reason, bound, error, row, 0, title, known.local, tuple(known.fits),
+        known.held_by,
+    )  # fmt: skip
 
 
 def _repeats(dump: Dump) -> dict[str, str]:

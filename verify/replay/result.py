@@ -78,6 +78,10 @@ class TapReplay(msgspec.Struct, kw_only=True):
     """``A``, ``B`` or ``equal``."""
     budget_used: float | None = None
     worst: list[RowParts] = msgspec.field(default_factory=list)
+    fits: list[str] = msgspec.field(default_factory=list)
+    """What the local part is, each with its residual; empty where nothing fits."""
+    held_by: str = ""
+    """The heads that hold 99 % of the local part, where those are few."""
 
 
 class ReplayResult(msgspec.Struct, kw_only=True):

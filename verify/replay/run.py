@@ -12,6 +12,7 @@ from verify.compare import exit_codes
 from verify.compare.index import RowIndex
 from verify.dumps.format import Dump
 from verify.replay.cases import CaseKeeper
+from verify.replay.fits import describe_cases
 from verify.replay.forward import run_forced, watch
 from verify.replay.judge import judge
 from verify.replay.judgement import Judgement, Sides
@@ -151,6 +152,7 @@ class _Work:
         judged = self._judge(tap)
         status, reason = conclude(parts, back, faithful, judged)
         worst = max(judged, key=lambda j: (_RANK[j.outcome], j.used), default=None)
+        fits, held_by = self._describe(tap) if status not in _UNDESCRIBED else ([], "")
         return TapReplay(
             tap=tap,
             order=parts.order,
@@ -185,7 +187,13 @@ class _Work:
                 )
                 for row in parts.worst
             ],
+            fits=fits,
+            held_by=held_by,
         )
+
+    def _describe(self, tap: str) -> tuple[list[str], str]:
+        keeper = None if self.across is None else self.across.keeper
+        return describe_cases(keeper.cases.get(tap, [])) if keeper is not None else ([], "")
 
     def _judge(self, tap: str) -> list[Judgement]:
         """All cases of a tap, in both directions; empty where one of them is beyond the reference."""
@@ -202,6 +210,9 @@ class _Work:
                 found.append(judged)
         return found
 
+
+_UNDESCRIBED = (Status.EQUAL, Status.INHERITED, Status.ROUNDING)
+"""A pattern in what is rounding, or in nothing, says nothing."""
 
 _RANK = {"EXPLAINED": 0, "PRECISION": 1, "SUSPECT": 2, "DEFECT": 3}
 
