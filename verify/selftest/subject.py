@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -87,11 +87,19 @@ class Subject:
             planted: what B has and A has not.
             forced: B is given A's tokens.
         """
+        with self.recorded(a, b, planted, forced=forced) as (first, second):
+            return self._judge(first, second, a, b, planted)
+
+    @contextmanager
+    def recorded(
+        self, a: Setup, b: Setup, planted: Planted = nothing_planted, *, forced: bool = True
+    ) -> Iterator[tuple[Path, Path]]:
+        """Both runs on disk; B's is removed afterwards. Arguments as for :meth:`bisect`."""
         first, second = self.base(a), self.folder / "b"
         shutil.rmtree(second, ignore_errors=True)
         self._record(b, second, first if forced else None, planted)
         try:
-            return self._judge(first, second, a, b, planted)
+            yield first, second
         finally:
             shutil.rmtree(second, ignore_errors=True)
 

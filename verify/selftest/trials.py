@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -20,7 +22,7 @@ from verify.selftest.other_faults import OTHER_FAULTS
 from verify.selftest.rates import INNOCENT
 from verify.selftest.result import Trial
 from verify.selftest.sizes import Size
-from verify.selftest.subject import Setup, Subject
+from verify.selftest.subject import LAYERS, Planted, Setup, Subject
 
 FAULTS: tuple[Fault, ...] = (*CORE_FAULTS, *MODULE_FAULTS, *OTHER_FAULTS)
 PLACES = 3
@@ -29,10 +31,14 @@ PLACES = 3
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A trial that has not run."""
+    """A trial that has not run: ``setups`` and ``planted`` make its pair of runs, ``run`` judges
+    it, and ``wanted`` are the taps at which a planted fault may show first."""
 
     trial: Trial
     run: Callable[[Subject], Trial]
+    setups: tuple[Setup, Setup]
+    planted: Planted
+    wanted: frozenset[str] = frozenset()
 
 
 def plan(
@@ -60,7 +66,7 @@ def plan(
             kind=INNOCENT, name=pair.name, dtype=pair.a.dtype, setup=pair.b.describe(),
             seed=seed + number,
         )  # fmt: skip
-        yield Planned(trial, partial(_innocent, pair, trial))
+        yield Planned(trial, partial(_innocent, pair, trial), (pair.a, pair.b), pair.planted)
 
 
 def _places(subject: Subject, fault: Fault, size: Size, seed: int) -> Iterator[Planned]:
@@ -80,7 +86,17 @@ def _places(subject: Subject, fault: Fault, size: Size, seed: int) -> Iterator[P
                 kind=fault.kind, name=fault.name, size=size, layer=layer, head=place.head,
                 setup=b.describe(), on_top=on_top, dtype=dtype, seed=seed + third,
             )  # fmt: skip
-            yield Planned(trial, partial(_fault, fault, place, (a, b), trial))
+            yield Planned(
+                trial,
+                partial(_fault, fault, place, (a, b), trial),
+                (a, b),
+                partial(_enter, fault, place),
+                fault.first_taps(place, LAYERS),
+            )
+
+
+def _enter(fault: Fault, place: Place, model: Any) -> AbstractContextManager[None]:
+    return fault.plant(model, place)
 
 
 def _fault(
