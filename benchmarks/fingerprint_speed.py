@@ -60,7 +60,6 @@ def main() -> None:
     ceiling = plain.numel() * 4 / median_ms(lambda: plain.amax()) / 1e6
     lines.append({"case": "torch float32 amax", "gbs": ceiling})
     print(f"torch float32 amax {ceiling:.0f} GB/s")
-    del plain
     for dtype, row in CASES:
         data = make(dtype, row, nbytes)
         size = data.numel() * data.element_size()
@@ -74,7 +73,6 @@ def main() -> None:
             f"   full {line['full']:6.0f} GB/s ({line['full'] / ceiling:.0%})",
             flush=True,
         )
-        del data
     if options.json:
         with open(options.json, "w", encoding="utf-8") as out:
             json.dump(lines, out, indent=1)
