@@ -119,3 +119,17 @@ def test_a_sample_is_drawn_from_all_faults_and_keeps_the_innocents(tmp_path):
     kept = [each.trial for each in _drawn(planned, 10, seed=1)]
     assert len(kept) == 13 and len({t.kind for t in kept}) > 3
     assert kept == [each.trial for each in _drawn(planned, 10, seed=1)]
+
+
+def test_a_fault_that_meets_no_case_is_no_fault():
+    import torch
+
+    from verify.selftest.sizes import METER
+
+    METER.reset()
+    assert not METER.idle  # nobody asked
+    x = torch.ones(2, 3)
+    resized(x, x.clone(), Size.GROSS)
+    assert METER.idle
+    resized(x, x + 1, Size.TINY)
+    assert not METER.idle

@@ -7,6 +7,7 @@ touches as large as asked for, relative to them (L2). ``gross`` is the fault as 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -24,12 +25,40 @@ RELATIVE = {Size.MODERATE: 0.1, Size.TINY: 2.0**-12}
 roundings, ``tiny`` an eighth of one, so that it changes few elements of a bf16 tensor, if any."""
 
 
+@dataclass(slots=True)
+class Meter:
+    """What plants have changed since it was last reset: a fault that never meets its case (a page
+    that is never full) is none, and must not count as missed."""
+
+    calls: int = 0
+    elements: int = 0
+
+    def reset(self) -> None:
+        """Start again."""
+        self.calls = self.elements = 0
+
+    @property
+    def idle(self) -> bool:
+        """A fault was asked, and changed nothing."""
+        return self.calls > 0 and self.elements == 0
+
+
+METER = Meter()
+
+
 def resized(true: Any, wrong: Any, size: Size) -> Any:
-    """``wrong`` at the given size, in the dtype of ``true``.
+    """``wrong`` at the given size, in the dtype of ``true``; :data:`METER` counts what it changes.
 
     Args:
         true, wrong: tensors of one shape, rows along the first axes and elements along the last.
     """
+    made = _resized(true, wrong, size)
+    METER.calls += 1
+    METER.elements += int((made != true).sum())
+    return made
+
+
+def _resized(true: Any, wrong: Any, size: Size) -> Any:
     if size is Size.GROSS:
         return wrong.to(true.dtype)
     sound, change = true.float(), wrong.float() - true.float()

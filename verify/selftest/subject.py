@@ -13,7 +13,11 @@ from typing import Any
 from verify.bisect.result import BisectResult
 from verify.replay.steps import Implementation
 
-PROMPT = "Why is the sky blue? Because"
+TOY_PROMPT = "Why is the sky blue? Because"
+"""Of bytes: the toy has a token for each."""
+PROMPT = (
+    "Why is the sky blue? Because the light of the sun is scattered by the air, and the more so"
+)
 TOY_LAYERS = 6
 TOKENS = 3
 LAYERS = "model.layers"
@@ -59,7 +63,8 @@ class Subject:
     name: str
     folder: Path
     tokens: int = TOKENS
-    prompt: str = PROMPT
+    prompt: str = ""
+    """Empty: one that is longer than a page of 16 tokens."""
     runs: dict[Setup, Path] = field(default_factory=dict)
 
     def config(self) -> Any:
@@ -133,7 +138,7 @@ class Subject:
         loaded = _load(self.name, setup.dtype, setup.attn)
         request = Request(
             model=self.name,
-            prompts=(self.prompt,),
+            prompts=(self.prompt or (TOY_PROMPT if self.name == "toy" else PROMPT),),
             tokens=self.tokens,
             dtype=setup.dtype,
             attn=setup.attn,

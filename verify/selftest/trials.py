@@ -21,7 +21,7 @@ from verify.selftest.module_faults import MODULE_FAULTS
 from verify.selftest.other_faults import OTHER_FAULTS
 from verify.selftest.rates import INNOCENT
 from verify.selftest.result import Trial
-from verify.selftest.sizes import Size
+from verify.selftest.sizes import METER, Size
 from verify.selftest.subject import LAYERS, Planted, Setup, Subject
 
 FAULTS: tuple[Fault, ...] = (*CORE_FAULTS, *MODULE_FAULTS, *OTHER_FAULTS)
@@ -105,8 +105,11 @@ def _fault(
     config = subject.config()
     heads = config.num_attention_heads // config.num_key_value_heads
 
+    METER.reset()
+
     def judged(result: BisectResult) -> Trial:
-        return judge_fault(fault, place, result, heads, trial)
+        done = judge_fault(fault, place, result, heads, trial)
+        return msgspec.structs.replace(done, changed=False) if METER.idle else done
 
     return _timed(
         trial,
