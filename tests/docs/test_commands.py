@@ -85,10 +85,10 @@ ALL = [(page, step) for page in PAGES for step in PAGES[page] if step.kind != "p
 
 @pytest.mark.parametrize(("page", "step"), ALL, ids=[f"{p}:{s.line}" for p, s in ALL])
 def test_commands_and_options_exist(page, step: Step):
-    words = step.text.split("#")[0].split()[1:]
-    known = options_of(words)
-    named = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", " ".join(words)))
-    assert named <= known | {"-h", "--help"}, f"{page}:{step.line}"
+    own, _, passed_on = step.text.split("#")[0].partition(" -- ")
+    for words in (own.split()[1:], ["capture", *passed_on.split()]):
+        named = set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", " ".join(words)))
+        assert named <= options_of(words) | {"-h", "--help"}, f"{page}:{step.line}"
 
 
 def test_only_known_reasons_keep_a_block_from_running():

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-REASONS = ("needs a GPU", "takes minutes", "needs several machines", "needs an engine")
+REASONS = ("needs a GPU", "takes minutes", "needs an engine", "needs files of your own")
 """Why a block may stay unrun."""
 
 _FENCE = re.compile(r"^ *```(\w*)\s*$")
@@ -74,6 +74,8 @@ def steps(page: Path) -> list[Step]:
             reason = said[1]
         elif line.startswith("    verify "):
             found += _block("sh", [line.strip()], number, reason)
+        elif line.strip() and not line.startswith("    "):
+            reason = ""  # what was said in front of an indented block ends with it
     assert language is None, f"{page}: a block without an end"
     return found
 
