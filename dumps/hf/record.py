@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Listing
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from verify.dumps.hf.kv_cache import KV_CACHES
 from verify.dumps.hf.load import LoadedModel, load_model
 from verify.dumps.hf.prompts import encode_prompt, fill_batch, name_sequences
 from verify.dumps.hf.tape import read_tape
+from verify.env.observed import record_kernels
 from verify.errors import ArgumentError
 
 
@@ -46,6 +48,8 @@ class Request:
     tape: Path | None = None
     raw: bool = False
     threads: int | None = None
+    kernels: bool = False
+    """Also count the kernels that are launched; the profiler slows the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +135,8 @@ def record_generation(
         byte_budget=request.byte_budget,
         command=sys.argv,
     ) as run:
-        chosen, candidates = generate(loaded.model, plan, run, progress)
+        with record_kernels() if request.kernels else nullcontext():
+            chosen, candidates = generate(loaded.model, plan, run, progress)
         done = [
             Sequence(id=s.id, prompt=s.prompt, generated=ids)
             for s, ids in zip(sequences, chosen, strict=True)

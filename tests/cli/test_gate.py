@@ -164,6 +164,22 @@ def test_a_command_by_its_exit_code(project, code, result):
     assert f"c: {result}" in verify("gate", "run")[1]
 
 
+def test_what_a_command_prints_can_be_its_result(project):
+    gate = """
+    [[gate]]
+    name = "same"
+    kind = "env"
+    command = ["verify", "env", "diff", "runs/a", "runs/b", "--json"]
+    report = "out/env.json"
+    stdout = true
+    """
+    (project / "gates.toml").write_text(f"version = 1\n{gate}")
+    assert verify("gate", "run")[0] == 0
+    subprocess.run(["rm", "-r", str(project / "runs" / "b")], check=True)
+    code, text = verify("gate", "run")
+    assert (code, "same: ERROR  the command ended with exit code 2" in text) == (1, True)
+
+
 def test_a_program_that_is_not_there(project):
     (project / "gates.toml").write_text(GATES.replace('"python"', '"no-such-program"'))
     code, text = verify("gate", "run", "--gate", "operators")

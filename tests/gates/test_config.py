@@ -43,6 +43,7 @@ def test_a_good_file(tmp_path):
         ('kind = "tests"', 'kind = "tests"\nmin_tests = "3"', "gate operators, key min_tests"),
         ('kind = "tests"', 'kind = "tests"\nmin_tests = 0', "min_tests is at least 1"),
         ('kind = "tests"', 'kind = "tests"\ncommand = "pytest -q"', "operators, key command"),
+        ('kind = "tests"', 'kind = "tests"\nstdout = true', "stdout needs a command"),
         ('kind = "tests"', 'kind = "speed"', "max_ratio"),
         ('kind = "tests"', 'kind = "command"', "needs a command"),
         ('report = "junit.xml"', "", "needs a report"),

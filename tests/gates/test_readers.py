@@ -9,6 +9,8 @@ import torch
 
 from tests.support.synthetic_dumps import SyntheticRun
 from verify.bisect.run import bisect
+from verify.bounds import Bound
+from verify.certify.run import CertifyResult, RecordCertificate
 from verify.endpoints.difference import difference
 from verify.endpoints.result import (
     CertificateCheck,
@@ -20,6 +22,7 @@ from verify.endpoints.result import (
 from verify.gates import config
 from verify.gates.readers import artifacts, read
 from verify.noise.result import NoiseGroup, NoiseResult, TapNoise
+from verify.reference.certificates.result import Certificate, Check, Outcome
 from verify.report.json import to_json
 
 PASS, FAIL, ERROR, SKIPPED = "PASS", "FAIL", "ERROR", "SKIPPED"
@@ -103,6 +106,30 @@ def test_certificate(tmp_path, outcome, rows_judged, state, result):
     )
     assert judged(tmp_path, config.Certificate, endpoints([check])) == result
     assert judged(tmp_path, config.Certificate, endpoints([])) == SKIPPED
+
+
+def record_certificate(outcome):
+    check = Check(name="c", statistic=0.5, limit=Bound(1.0, "of a test"), passed=True)
+    made = Certificate(
+        outcome=Outcome(outcome), op="sum", arithmetic="fp32", checks=(check,), reasons=()
+    )
+    return RecordCertificate(record="r", declared="sum", certificate=made)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "result"),
+    [
+        (["EXPLAINED"] * 2, PASS),
+        (["EXPLAINED", "SUSPECT"], FAIL),
+        (["DEFECT"], FAIL),
+        ([], SKIPPED),
+    ],
+)
+def test_certificates_of_records(tmp_path, outcomes, result):
+    records = [record_certificate(each) for each in outcomes]
+    whole = Outcome(outcomes[-1] if outcomes else "EXPLAINED")
+    found = CertifyResult(outcome=whole, records=records, exit_code=0)
+    assert judged(tmp_path, config.Certificate, found) == result
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,9 @@ def capture(
     tape: Annotated[Path | None, typer.Option(help="Force the tokens of this earlier run.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="No chat template.")] = False,
     threads: Annotated[int | None, typer.Option(help="Threads that torch may use.")] = None,
+    kernels: Annotated[
+        bool, typer.Option("--kernels", help="Record which kernels ran, by torch's profiler.")
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="New folder; default: runs/<name>.")
     ] = None,
@@ -82,6 +85,7 @@ def capture(
         tape=tape,
         raw=raw,
         threads=threads,
+        kernels=kernels,
     )
     check_request(request)
     target = out or _free_folder(f"{Path(model).stem}-{dtype}-{attn}")

@@ -77,9 +77,9 @@ def status(
     if form is Format.TEXT:
         gates.render_status(found, Console())
     elif form is Format.JSON:
-        from verify.report.json import to_json
+        import msgspec
 
-        typer.echo(to_json(found), nl=False)
+        typer.echo(msgspec.json.format(msgspec.json.encode(found), indent=1))
     else:
         typer.echo(gates.junit(found) if form is Format.JUNIT else gates.github(found), nl=False)
     raise typer.Exit(found.exit_code)

@@ -45,11 +45,12 @@ def installed_from_files(hashes: FileHashes) -> dict[str, dict[str, Any]]:
 
 
 def editable_folders() -> list[Path]:
-    """Source folders of packages that are installed as links to them."""
+    """Source folders of packages that are installed as links to them, apart from the recorder."""
     return [
         path
-        for _, _, folder in _distributions()
-        if (path := _editable_folder(folder / "direct_url.json")) is not None
+        for name, _, folder in _distributions()
+        if name != "firstdiff"
+        and (path := _editable_folder(folder / "direct_url.json")) is not None
     ]
 
 

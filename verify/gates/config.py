@@ -24,6 +24,8 @@ class Gate(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     ``python`` stand for the ones that run the gate."""
     report: str = ""
     """Result file, relative to the folder of gates.toml."""
+    stdout: bool = False
+    """What the command prints is its result: it is written to ``report``."""
     timeout: float = 3600.0
     """Seconds."""
 
@@ -141,6 +143,11 @@ def load(path: Path) -> Gates:
     return gates
 
 
+def ledger_of(gates: Gates, folder: Path, given: Path | None) -> Path:
+    """The ledger's folder: the one given, else the configured one beside gates.toml."""
+    return given or folder / gates.ledger
+
+
 def definition(gate: Gate) -> str:
     """SHA-256 of a gate as it is configured."""
     return hashlib.sha256(msgspec.json.encode(gate, order="sorted")).hexdigest()
@@ -179,6 +186,8 @@ def _faults(gate: Gate) -> list[str]:
             faults.append("kind command reads the exit code and no report")
     elif not gate.report:
         faults.append(f"kind {gate.kind} needs a report")
+    if gate.stdout and not (gate.command and gate.report):
+        faults.append("stdout needs a command, and a report to write its output to")
     if gate.timeout <= 0:
         faults.append("timeout is not positive")
     if isinstance(gate, Speed) and not gate.max_ratio > 0:

@@ -10,15 +10,16 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
 from verify.env import redact, redact_command
 from verify.env.repositories import changed_files, head_commit
 from verify.errors import ArgumentError
-from verify.gates.config import Gate, Gates, definition, load
+from verify.gates.config import Gate, Gates, definition, ledger_of, load
 from verify.gates.readers import artifacts, read
 from verify.gates.result import GateResult, Reading, Result
 from verify.ledger.store import Ledger
@@ -73,11 +74,6 @@ def run_gates(
     return done
 
 
-def ledger_of(gates: Gates, folder: Path, given: Path | None) -> Path:
-    """The ledger's folder: the one given, else the configured one beside gates.toml."""
-    return given or folder / gates.ledger
-
-
 def _chosen(gates: Gates, names: Sequence[str]) -> list[Gate]:
     known = {gate.name: gate for gate in gates.gate}
     for name in names:
@@ -93,7 +89,8 @@ def _decide(gate: Gate, folder: Path) -> tuple[Reading, Ran | None, list[Path]]:
     if not gate.command:
         return read(gate, folder), None, artifacts(gate, folder)
     before = _identity(folder / gate.report) if gate.report else None
-    ran = run_command(gate.command, folder, gate.timeout)
+    target = folder / gate.report if gate.stdout else None
+    ran = run_command(gate.command, folder, gate.timeout, target)
     if ran.trouble:
         return Reading(Result.ERROR, ran.trouble), ran, []
     if not gate.report:
@@ -118,15 +115,17 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def run_command(command: Sequence[str], folder: Path, timeout: float) -> Ran:
+def run_command(
+    command: Sequence[str], folder: Path, timeout: float, target: Path | None = None
+) -> Ran:
     """Run a program without a shell and with nothing to read; at the end of the time it and what it
-    started are killed."""
+    started are killed. What it prints goes to ``target`` where there is one, its errors never."""
     began = time.monotonic()
-    with tempfile.TemporaryFile() as output:
+    with tempfile.TemporaryFile() as output, _opened(target) as result:
         try:
             process = subprocess.Popen(
-                _resolved(command), cwd=folder, stdin=subprocess.DEVNULL, stdout=output,
-                stderr=subprocess.STDOUT, start_new_session=True,
+                _resolved(command), cwd=folder, stdin=subprocess.DEVNULL, stdout=result or output,
+                stderr=output, start_new_session=True,
             )  # fmt: skip
         except OSError as error:
             return Ran(None, 0.0, "", f"{command[0]} cannot be run: {error.strerror}")
@@ -140,6 +139,18 @@ def run_command(command: Sequence[str], folder: Path, timeout: float) -> Ran:
         if code is not None and code < 0:
             trouble = f"it was killed by signal {-code}"
         return Ran(code, time.monotonic() - began, _tail(output.fileno()), trouble)
+
+
+@contextlib.contextmanager
+def _opened(target: Path | None) -> Iterator[IO[bytes] | None]:
+    """A new file in the place of ``target``; None without one."""
+    if target is None:
+        yield None
+        return
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)
+    with target.open("xb") as file:
+        yield file
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

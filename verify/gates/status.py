@@ -10,9 +10,8 @@ import msgspec
 
 from verify.env.repositories import head_commit, resolve
 from verify.errors import ArgumentError, CorruptDumpError, UsageError
-from verify.gates.config import Gate, Gates, definition, load
+from verify.gates.config import Gate, Gates, definition, ledger_of, load
 from verify.gates.result import GateResult, GateState, Result, Status, Waiver
-from verify.gates.run import ledger_of
 from verify.ledger.check import check
 from verify.ledger.entry import Entry
 from verify.ledger.store import Ledger

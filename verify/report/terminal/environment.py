@@ -25,6 +25,8 @@ class Shown(Protocol):
     def weight(self) -> str: ...
     @property
     def note(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
 
 
 def render_environment(facts: Mapping[str, Any], console: Console) -> None:
@@ -87,7 +89,8 @@ def render_differences(found: Sequence[Shown], sentence: str, console: Console) 
         heading(console, _TITLES.get(weight, weight))
         rows = [tuple(map(printable, (each.name, each.a, each.b))) for each in group]
         table(console, (("what", "left"), ("A", "left"), ("B", "left")), rows)
-        bullets(console, [printable(f"{each.name}: {each.note}") for each in group if each.note])
+        notes = (f"{each.subject}: {each.note}" for each in group if each.note)
+        bullets(console, map(printable, dict.fromkeys(notes)))
     if sentence:
         console.print()
         line(console, printable(sentence), "bold")
