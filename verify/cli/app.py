@@ -29,6 +29,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("replay", "verify.cli.replay", "replay"),
     ("swap", "verify.cli.swap", "swap"),
     ("noise", "verify.cli.noise", "noise"),
+    ("suite", "verify.cli.suite", "suite"),
     ("inspect", "verify.cli.inspect", "inspect"),
     ("plot", "verify.cli.plot", "plot"),
     ("demo", "verify.cli.demo", "demo"),

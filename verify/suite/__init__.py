@@ -1,0 +1,1 @@
+"""The complete-model gate: many prompts under two configurations (docs/suite.md)."""
