@@ -1,6 +1,7 @@
 # make demo   set up .venv and run the main job on a real model
 # make test   set up .venv and run the tests (no GPU needed)
 # make check  set up .venv and run the linters and type checks
+# make api    set up .venv and write the API reference into build/api, from the docstrings
 #
 # PYTHON=python3.12     another interpreter (3.11 or newer)
 # PIP_ARGS="..."        passed to pip, for example another index for a CPU or CUDA build of torch
@@ -16,7 +17,7 @@ export HF_HUB_OFFLINE = 1
 export OMP_WAIT_POLICY = PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check clean
+.PHONY: help demo test check api clean
 .DEFAULT_GOAL := help
 
 help:
@@ -44,6 +45,10 @@ check: $(VENV)/.dev
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+api: $(VENV)/.base
+	$(INSTALL) -c constraints.txt -e '.[api]'
+	$(VENV)/bin/pdoc -o build/api verify '!verify.cli'
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
