@@ -60,6 +60,18 @@ def test_a_number_for_each_row(fmt):
     x = draw()
     fit = best(x, x * np.linspace(1.2, 1.7, ROWS)[:, None], fmt)
     assert fit.kind == "row ratio" and "1.2 to 1.7" in fit.text
+    plain = best(x, x * np.linspace(1.2, 1.7, ROWS)[:, None], fmt, "b t d", (1, *x.shape))
+    assert plain.kind == "row ratio"
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_a_number_for_each_channel(fmt):
+    x = draw()
+    scale = np.linspace(0.5, 2.5, x.shape[1])
+    fit = best(x, x * scale, fmt, "b t d", (1, *x.shape))
+    assert fit.kind == "channel ratio" and "0.5" in fit.text and "to 2.5" in fit.text
+    few = 8
+    assert kinds(x[:few], x[:few] * scale, fmt, "b t d", (1, few, x.shape[1])) == []
 
 
 @pytest.mark.parametrize("fmt", FORMATS)
@@ -131,6 +143,18 @@ def test_saturation_names_its_format(top, name):
     fit = best(x, np.clip(x, -top, top), "bfloat16")
     # 240 and 448 are bfloat16 numbers, so that clipping is exact
     assert fit.kind == "saturation" and name in fit.text and "nothing else changed" in fit.text
+
+
+def test_saturation_leaves_what_else_changed():
+    """The residual counts the elements that clipping does not explain."""
+    x = 300.0 * draw()
+    only = best(x, np.clip(x, -448.0, 448.0), "bfloat16")
+    more = np.clip(x, -448.0, 448.0)
+    more[:, :32] = np.where(np.abs(x[:, :32]) > 448.0, more[:, :32], 0.7 * x[:, :32])
+    mixed = best(x, more, "bfloat16")
+    assert only.residual == 0.0 and only.explained == 1.0
+    assert mixed.kind == "saturation" and "nothing else" not in mixed.text
+    assert mixed.residual > 0.1 and mixed.explained < 0.5
 
 
 def test_flush_to_zero():

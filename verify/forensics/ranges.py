@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from verify.forensics.fit import ENOUGH, Fit
+from verify.forensics.fit import ENOUGH, Fit, residual
 from verify.forensics.pair import Pair
 from verify.formats import FORMATS
 
@@ -37,7 +37,8 @@ def _clipped(pair: Pair, differs: np.ndarray) -> Iterator[Fit]:
         share = float(beyond.sum() / (beyond | differs).sum())
         only = "" if rest.any() else ", and nothing else changed"
         text = f"{int(beyond.sum())} elements beyond {top:g}, the largest {fmt.name}, are that number in B{only}"
-        yield Fit("saturation", text, 0.0, share)
+        clipped = np.clip(pair.a, -top, top)
+        yield Fit("saturation", text, residual(pair, clipped, differs), share)
         return
 
 

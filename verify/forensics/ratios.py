@@ -1,4 +1,5 @@
-"""Detector: B is A times a constant: everywhere, in some heads, or by another one in each row."""
+"""Detector: B is A times a constant: everywhere, in some heads, or by another one in each row or in
+each channel."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ _CLOSE = 1e-3
 
 
 def find_ratios(pair: Pair) -> Iterator[Fit]:
-    """One constant for all changed heads; else one for each row."""
+    """One constant for all changed heads; else one for each row; else one for each channel."""
     touched = np.flatnonzero(pair.by_head(pair.changed).mean(axis=(0, 2)) > 0.05)
     if not len(touched):
         return
@@ -24,9 +25,12 @@ def find_ratios(pair: Pair) -> Iterator[Fit]:
         values = np.array(constants, np.float64)
         middle = float(np.median(values))
         if np.ptp(values) <= _CLOSE * abs(middle):
-            yield from _one(pair, touched.tolist(), middle)
-            return
-    yield from _rows(pair)
+            # The head of a row without heads agrees with itself: only the fit says that it is one.
+            if one := list(_one(pair, touched.tolist(), middle)):
+                yield from one
+                return
+    rows = list(_rows(pair))
+    yield from rows or _channels(pair)
 
 
 def _median(pair: Pair, head: int) -> float | None:
@@ -69,4 +73,23 @@ def _rows(pair: Pair) -> Iterator[Fit]:
     constants = np.nanmedian(ratio, axis=1)
     text = f"each row of B is A's times a number of its own, {constants.min():.4g} to {constants.max():.4g}"
     if fit := judged(pair, "row ratio", text, pair.a * constants[:, None]):
+        yield fit
+
+
+_MANY = 16
+"""Rows without which a constant for each channel would fit what it was taken from: with so many
+each constant answers for fifteen elements that did not choose it."""
+
+
+def _channels(pair: Pair) -> Iterator[Fit]:
+    """Every channel has a constant of its own, as where a scale or a norm's weight is another."""
+    if len(pair.a) < _MANY or pair.a.shape[1] < 2:
+        return
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(pair.finite & (pair.a != 0), pair.b / pair.a, np.nan)
+    if not np.isfinite(ratio).any(axis=0).all():
+        return
+    constants = np.nanmedian(ratio, axis=0)
+    text = f"each channel of B is A's times a number of its own, {constants.min():.4g} to {constants.max():.4g}"
+    if fit := judged(pair, "channel ratio", text, pair.a * constants):
         yield fit

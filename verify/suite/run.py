@@ -152,4 +152,3 @@ def _undeclared(suite: Suite, differences: Sequence[Confounder]) -> list[str]:
         for each in differences
         if each.weight in _TELLING and not any(fnmatchcase(each.name, g) for g in suite.declared)
     ]
-
