@@ -16,6 +16,11 @@ ENOUGH = 32
 """Changed elements without which no constant is fitted: fewer than that fit anything."""
 
 
+LEFT = 0.5
+"""Residual above which a statement is not made: it would leave more of the difference than it takes
+away. Roundings of large terms that were added up can make room for a prediction that says nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class Fit:
     """One way to say what a difference is."""
@@ -50,7 +55,8 @@ def judged(
     still = pair.finite & ~pair.changed
     if explained < LEAST or (still.any() and float(near[still].mean()) < LEAST):
         return None
-    return Fit(kind, text, residual(pair, wanted, looked), explained)
+    left = residual(pair, wanted, looked)
+    return Fit(kind, text, left, explained) if left <= LEFT else None
 
 
 def residual(pair: Pair, wanted: Values, looked: Mask) -> float:

@@ -24,11 +24,11 @@ def find_ratios(pair: Pair) -> Iterator[Fit]:
     if None not in constants:
         values = np.array(constants, np.float64)
         middle = float(np.median(values))
-        if np.ptp(values) <= _CLOSE * abs(middle):
-            # The head of a row without heads agrees with itself: only the fit says that it is one.
-            if one := list(_one(pair, touched.tolist(), middle)):
-                yield from one
-                return
+        alike = np.ptp(values) <= _CLOSE * abs(middle)
+        # The head of a row without heads agrees with itself: only the fit says that it is one.
+        if alike and (one := list(_one(pair, touched.tolist(), middle))):
+            yield from one
+            return
     rows = list(_rows(pair))
     yield from rows or _channels(pair)
 
