@@ -46,6 +46,8 @@ def test_two_equal_configurations_are_identical_and_say_that_the_limit_ended_the
     assert result.pairs[1].prompt_tokens > 4 * len("The sea is wide.")
     assert all(len(s.log_probabilities) == 3 and max(s.log_probabilities) <= 0
                for s in result.streams)  # fmt: skip
+    # three steps have two ends in between
+    assert all(len(s.step_seconds) == 2 and min(s.step_seconds) > 0 for s in result.streams)
     dump = open_dump(tmp_path / "out" / result.streams[0].run)
     assert list(dump.manifest.workload.sequences[0].generated) == result.streams[0].generated
 

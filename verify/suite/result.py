@@ -27,6 +27,9 @@ class Stream(msgspec.Struct, kw_only=True, frozen=True):
     """Of the chosen tokens, natural logarithm, from the recorded logits."""
     seconds: float = 0.0
     """Of the whole process, the loading of the model included."""
+    step_seconds: list[float] = msgspec.field(default_factory=list)
+    """Between the ends of consecutive steps, from when each was on disk: the capture is included.
+    Empty where steps were not stored one by one."""
 
 
 class Pair(msgspec.Struct, kw_only=True, frozen=True):

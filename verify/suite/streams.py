@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -178,8 +179,18 @@ def _read(dump: Dump, limit: int) -> dict[str, Any]:
         "prompt_tokens": len(only.prompt),
         "generated": generated,
         "ended": "limit" if len(generated) >= limit else "natural",
+        "step_seconds": _step_seconds(dump),
         "log_probabilities": _log_probabilities(dump, len(only.prompt), generated),
     }
+
+
+def _step_seconds(dump: Dump) -> list[float]:
+    """A capture commits a part at the end of each step: their times tell how long a step took."""
+    steps = len({record.step for record in dump.records()})
+    ends = sorted(path.stat().st_mtime for path in dump.path.glob("rank-0/part-*/part.json"))
+    if len(ends) != steps:
+        return []
+    return [round(b - a, 4) for a, b in pairwise(ends)]
 
 
 def _log_probabilities(dump: Dump, prompt: int, generated: list[int]) -> list[float]:
