@@ -89,7 +89,7 @@ def test_a_spent_budget_keeps_the_steps_before(run, tmp_path):
         (("--prompt", "sky", "--byte-budget", "much"), "not a number of bytes"),
         (("--prompt", "sky", "--dtype", "fp8"), "unknown dtype"),
         (("--prompt", "sky", "--level", "all"), "unknown capture level"),
-        (("--prompt", "sky", "--edges", "none"), "unknown edges"),
+        (("--prompt", "sky", "--edges", "guess"), "unknown edges"),
         (("--prompt", "sky", "--model", "absent"), "there is no such model"),
         (("--prompt", "sky", "--no-such-option"), "No such option"),
     ],

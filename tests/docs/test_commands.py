@@ -38,7 +38,8 @@ def run_python(text, folder):
     if "def test_" not in text:
         runpy.run_path(str(file), run_name="__main__")
         return
-    options = ["-q", "-p", "no:cacheprovider", "-p", "verify.pytest_plugin.plugin", "test_block.py"]
+    options = ["-q", "-p", "no:cacheprovider", "-p", "no:verify"]
+    options += ["-p", "verify.pytest_plugin.plugin", "test_block.py"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options],
         check=False,

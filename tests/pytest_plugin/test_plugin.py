@@ -21,13 +21,14 @@ from verify.bounds import Bound
 def run(pytester, monkeypatch):
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
 
-    def go(body, *options, fresh=False):
+    def go(body, *options):
         pytester.makepyfile(HEAD + body)
-        # The plugin is named, not found, so that the test does not depend on how it is installed.
-        options = ("-p", "verify.pytest_plugin.plugin", "-p", "no:cacheprovider", *options)
-        if fresh:  # what is first imported in an inner run is thrown away after it
-            return pytester.runpytest_subprocess(*options)
-        return pytester.runpytest_inprocess(*options)
+        # In a process of its own: what an inner run imports first is thrown away after it. The
+        # plugin is named, not found, so that the test does not depend on how it is installed.
+        return pytester.runpytest_subprocess(
+            *("-p", "no:verify", "-p", "verify.pytest_plugin.plugin", "-p", "no:cacheprovider"),
+            *options,
+        )
 
     return go
 
@@ -122,7 +123,7 @@ def test_other(verify_capture, verify_runs):
 
 
 def test_two_recorded_runs_are_bisected(run, pytester):
-    result = run(RUNS, "--verify-evidence", "kept", "--verify-ledger", "book", fresh=True)
+    result = run(RUNS, "--verify-evidence", "kept", "--verify-ledger", "book")
     result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(["*verify_runs: *"])
     assert list(pytester.path.glob("kept/*test_other/report-*/report.html"))
@@ -133,4 +134,5 @@ def test_two_recorded_runs_are_bisected(run, pytester):
 def test_the_plugin_costs_other_test_runs_nothing(pytester):
     body = "import sys\ndef test_it():\n    assert not {'torch', 'numpy', 'msgspec'} & set(sys.modules)\n"
     pytester.makepyfile(body)
-    pytester.runpytest_subprocess("-p", "verify.pytest_plugin.plugin").assert_outcomes(passed=1)
+    options = ("-p", "no:verify", "-p", "verify.pytest_plugin.plugin")
+    pytester.runpytest_subprocess(*options).assert_outcomes(passed=1)
