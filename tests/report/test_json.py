@@ -103,3 +103,11 @@ def test_foreign_bytes_are_refused() -> None:
         from_json(b'{"verdict": "FINE"}', BisectResult)
     with pytest.raises(msgspec.DecodeError):
         from_json(b"\x00", BisectResult)
+
+
+def test_results_are_written_without_torch() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, verify.report.json; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
