@@ -46,6 +46,32 @@ def test_other_words_are_refused() -> None:
         digests_torch.row_digests(torch.zeros(2, 2), "float32")
 
 
+def strided(tensor: torch.Tensor, layout: str) -> torch.Tensor:
+    """The same words at other strides: every row and every element apart, or columns first."""
+    if layout == "columns first":
+        return tensor.t().contiguous().t()
+    rows, elements = tensor.shape
+    wide = torch.full((2 * rows, 3 * elements), 7, dtype=tensor.dtype, device=tensor.device)
+    wide[::2, 1::3] = tensor
+    return wide[::2, 1::3]
+
+
+@pytest.mark.parametrize("layout", ["apart", "columns first"])
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float8_e4m3fn", "int64", "bool"])
+def test_strides_change_no_digest(dtype: str, device: str, layout: str) -> None:
+    rows, tensor = random_rows(dtype, 96)
+    view = strided(tensor.to(device), layout)
+    assert not view.is_contiguous()
+    assert (digests_torch.row_digests(view, dtype) == digests.row_digests(rows, dtype)).all()
+    sketches = summaries.row_sketches(rows, dtype)
+    assert digests_torch.row_sketches(view, dtype).tobytes() == sketches.tobytes()
+    statistics = summaries.row_statistics(rows, dtype)
+    assert digests_torch.row_statistics(view, dtype).tobytes() == statistics.tobytes()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_same_bits_on_the_device(dtype: str) -> None:

@@ -69,6 +69,29 @@ def test_full_attention_layers_take_our_route_after_the_first_chunk(
     assert float((ours - theirs).abs().max()) <= limit
 
 
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu"), pytest.param("cuda", marks=pytest.mark.gpu)]
+)
+def test_a_decode_step_takes_sdpa_by_name_and_reads_what_prefill_left(device: str) -> None:
+    ids = torch.arange(2 * CHUNK, device=device)[None] % 128
+    chosen = torch.tensor([[5]], device=device)
+    logits = {}
+    for attention in (gpu.register_attention(), "sdpa"):
+        model = make_model(attention, device)
+        cache = transformers.DynamicCache(config=model.config)
+        with torch.no_grad():
+            for part in ids.split(CHUNK, dim=1):
+                model(part, past_key_values=cache, use_cache=True)
+            with gpu.record_routes() as routes:
+                logits[attention] = model(chosen, past_key_values=cache, use_cache=True).logits
+        if attention != "sdpa":
+            assert [r.route for r in routes] == ["sdpa"] * 2
+            assert all(r.reason for r in routes)
+    ours, theirs = logits.values()
+    # As above; the cache holds what one prefill call of ours has influenced.
+    assert float((ours - theirs).abs().max()) <= 8 * 2.0**-10 * float(theirs.abs().max())
+
+
 def test_a_padded_batch_goes_to_sdpa_with_the_same_result() -> None:
     gpu.register_attention()
     ids = torch.arange(2 * 16).view(2, 16) % 128
