@@ -16,6 +16,10 @@ def compare(
     tap: Annotated[
         list[str] | None, typer.Option("--tap", help="Glob on tap names, repeatable.")
     ] = None,
+    tap_map: Annotated[
+        str | None,
+        typer.Option("--map", help="Tap map that relates B's taps to A's: a name or a file."),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="List equal taps one by one.")] = False,
     json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
@@ -26,9 +30,9 @@ def compare(
     """
     from verify.compare import exit_codes
     from verify.compare.run import compare as compare_dumps
-    from verify.dumps.format import open_dump
+    from verify.taps.open import open_mapped
 
-    result = compare_dumps(open_dump(a), open_dump(b), tuple(tap or ()))
+    result = compare_dumps(*open_mapped(a, b, tap_map), tuple(tap or ()))
     if json:
         from verify.report.json import to_json
 

@@ -1,0 +1,182 @@
+"""Two runs of different implementations, brought to the names of the first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from verify.dumps.format import Dump
+from verify.dumps.format.schema import Manifest
+from verify.taps.edges import Edges, WeightNames
+from verify.taps.patterns import fill, match
+from verify.taps.plan import Plan, declared_alone, plan
+from verify.taps.present import Made, present
+from verify.taps.sizes import Sizes, sizes_of
+from verify.taps.types import Alone, Side, TapMap
+from verify.taps.view import View
+
+
+@dataclass(slots=True)
+class Mapped:
+    """Two runs under A's names, and what the map did."""
+
+    a: View
+    b: View
+    plan: Plan
+    alone: dict[str, Alone] = field(default_factory=dict)
+    """Taps of A that the map says have no counterpart."""
+    not_made: dict[str, str] = field(default_factory=dict)
+    """Tap of A -> why this run of B cannot be presented there."""
+
+
+def apply_map(a: Dump, b: Dump, tap_map: TapMap) -> Mapped:
+    """Present run B under the names of run A.
+
+    Taps that the map declares to have no counterpart are left out and named in the notes; all others
+    stay and are listed as unmatched. Inputs are followed through taps that cannot be compared.
+
+    Raises:
+        ArgumentError: a rule does not fit the runs, or a size is not known.
+        CorruptDumpError: records or rows are not those that were stored.
+    """
+    taps_a, taps_b = _taps(a), _taps(b)
+    configs = [a.manifest.model.config, b.manifest.model.config]
+    sizes = Sizes(tap_map.sizes, sizes_of(configs), f"tap map {tap_map.name}")
+    found = plan(tap_map, taps_a, taps_b)
+    made_b = present(b, found, sizes)
+    there = {presented.record.tap for presented in made_b.presented}
+    alone_a = {
+        tap: line
+        for tap in taps_a
+        if tap not in there and (line := declared_alone(tap_map, "a", tap))
+    }
+    own = Plan(same=[tap for tap in taps_a if tap not in alone_a])
+    made_a = present(a, own, sizes)
+    weights = Weights(tap_map, b.manifest, sizes)
+    _connect(a, made_a, there, alone_a, _kept_weights(tap_map, "a"))
+    _connect(b, made_b, taps_a, found.alone, weights.names)
+    mapped = Mapped(
+        View(a, a.manifest, made_a.presented, _notes("A", alone_a)),
+        View(b, _manifest(a, b, weights), made_b.presented, _of_b(tap_map, found, made_b)),
+        found,
+        alone_a,
+        made_b.not_made,
+    )
+    mapped.a.manifest = _without_weights(a.manifest, tap_map)
+    return mapped
+
+
+def _taps(dump: Dump) -> list[str]:
+    return list(dict.fromkeys(record.tap for record in dump.records()))
+
+
+def _connect(
+    dump: Dump, made: Made, others: Iterable[str], alone: dict[str, Alone], weights: WeightNames
+) -> None:
+    equal = [tap for tap, line in alone.items() if line.equal]
+    Edges(dump, made, set(others), equal, weights).rewrite()
+
+
+class Weights:
+    """Names of B's weights in A."""
+
+    def __init__(self, tap_map: TapMap, manifest: Manifest, sizes: Sizes) -> None:
+        self.map, self.manifest, self.sizes = tap_map, manifest, sizes
+        self.found: dict[str, list[tuple[str, str]]] = {}
+
+    def names(self, name: str) -> list[str]:
+        return [shown for shown, _ in self.of(name)]
+
+    def of(self, name: str) -> list[tuple[str, str]]:
+        """Names in A of a weight of B, each with the name of its digest in B's manifest."""
+        if name not in self.found:
+            self.found[name] = self._of(name)
+        return self.found[name]
+
+    def _of(self, name: str) -> list[tuple[str, str]]:
+        if _is_alone(self.map, "b", name):
+            return []
+        found = []
+        for rule in self.map.weight:
+            numbers = match(rule.b, name)
+            if numbers is None:
+                continue
+            key = name
+            if rule.split is not None:
+                start = sum(
+                    self.sizes.value(n) for n in rule.split[: rule.split.index(rule.take or "")]
+                )
+                key = f"{name}[{start}:{start + self.sizes.value(rule.take or '')}]"
+            found.append((fill(rule.a, numbers), key))
+        return found or [(name, name)]
+
+    def digests(self) -> dict[str, str]:
+        """Presented name -> digest, where B's manifest has one: of the whole weight, or of its rows
+        as an entry ``name[start:stop]``."""
+        known = self.manifest.model.weights
+        return {
+            shown: known[key]
+            for name in known
+            if not name.endswith("]")
+            for shown, key in self.of(name)
+            if key in known
+        }
+
+
+def _is_alone(tap_map: TapMap, side: Side, name: str) -> bool:
+    return any(
+        line.side == side and line.weight is not None and fnmatchcase(name, line.weight)
+        for line in tap_map.alone
+    )
+
+
+def _kept_weights(tap_map: TapMap, side: Side) -> WeightNames:
+    return lambda name: [] if _is_alone(tap_map, side, name) else [name]
+
+
+def _manifest(a: Dump, b: Dump, weights: Weights) -> Manifest:
+    """B's, with A's class of model: that both compute the same network is what the map claims."""
+    model = msgspec.structs.replace(
+        b.manifest.model,
+        architecture=a.manifest.model.architecture,
+        weights=weights.digests(),
+    )
+    return msgspec.structs.replace(b.manifest, model=model, taps={})
+
+
+def _without_weights(manifest: Manifest, tap_map: TapMap) -> Manifest:
+    kept = {n: d for n, d in manifest.model.weights.items() if not _is_alone(tap_map, "a", n)}
+    model = msgspec.structs.replace(manifest.model, weights=kept)
+    return msgspec.structs.replace(manifest, model=model)
+
+
+def _of_b(tap_map: TapMap, found: Plan, made: Made) -> list[str]:
+    added = [d.tap for d in found.derived if d.rule.join == "add" and d.tap not in made.not_made]
+    used = {source for derived in found.derived for source in derived.sources}
+    many = f"{len(found.derived)} taps of A from {len(used)} of B"
+    notes = [f"read through the tap map {tap_map.name!r}: {many}"]
+    if added:
+        notes.append(
+            f"{len(added)} taps are sums that the comparison computed, not the run: {_some(added)}"
+        )
+    for reason in dict.fromkeys(made.not_made.values()):
+        taps = [tap for tap, why in made.not_made.items() if why == reason]
+        notes.append(f"not presented: {_some(taps)}: {reason}")
+    return [*notes, *_notes("B", found.alone)]
+
+
+def _notes(side: str, alone: dict[str, Alone]) -> list[str]:
+    """Taps that are left out, and those taken to agree, by the reasons that the map gives."""
+    notes = []
+    for line in dict.fromkeys(alone.values()):
+        taps = [tap for tap, found in alone.items() if found is line]
+        how = "taken to be equal, not checked" if line.equal else "left out"
+        notes.append(f"{how}, as the map says: {_some(taps)}: {line.why}")
+    return notes
+
+
+def _some(taps: list[str]) -> str:
+    return taps[0] if len(taps) == 1 else f"{taps[0]} and {len(taps) - 1} more"
