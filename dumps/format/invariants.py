@@ -6,7 +6,10 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple, get_args
 
+import numpy as np
+
 from verify.dumps.format.layout import MAX_SIZE
+from verify.dumps.format.records import NOBODY, Records
 from verify.dumps.format.schema import Kept, Record
 from verify.formats import FORMATS
 
@@ -86,6 +89,50 @@ class RecordChain:
             what = "a record repeats one of another dtype or size"
             return Fault(what, _matrix(record), matrix)
         return None
+
+
+def first_fault(records: Records) -> tuple[int, Fault] | None:
+    """The first record of one rank that cannot stand where it stands, and why."""
+    seq, step = records.seq, records.step
+    wrong = ~((step >= 0) & (step <= MAX_SIZE) & (records.epoch >= 0) & (records.epoch <= MAX_SIZE))
+    wrong |= (seq < 0) | (seq > MAX_SIZE)
+    wrong |= records.by_kind(lambda kind: own_fault(kind) is not None)
+    wrong[1:] |= (seq[1:] <= seq[:-1]) | (step[1:] < step[:-1])
+    limit = int(np.argmax(wrong)) if wrong.any() else len(records)
+    # Records before the first wrong one are in order, so that they can be looked up.
+    before = records.take(slice(0, limit))
+    refers = np.zeros(limit, np.bool_)
+    readers, sources = before.edges()
+    refers[readers[(sources == NOBODY) | (sources >= readers)]] = True
+    same = np.flatnonzero(before.same_as != NOBODY)
+    held = before.numbers(before.rank[same], before.same_as[same])
+    matrices: dict[RowMatrix, int] = {}
+    alike = before.by_kind(lambda kind: matrices.setdefault(_matrix(kind), len(matrices)), np.int64)
+    lost = (held == NOBODY) | (held >= same) | (before.same_as[held] != NOBODY)
+    refers[same[lost | (alike[held] != alike[same])]] = True
+    if refers.any():
+        limit = int(np.argmax(refers))
+    if limit == len(records):
+        return None
+    fault = _chain_before(records, limit).append(records[limit])
+    assert fault is not None
+    return limit, fault
+
+
+def _chain_before(records: Records, limit: int) -> RecordChain:
+    """The chain as the record ``limit`` finds it, with what it refers to."""
+    record = records[limit]
+    named = [source.seq for source in record.inputs if source.seq is not None]
+    named += [] if record.same_as is None else [record.same_as]
+    chain = RecordChain()
+    if limit:
+        chain.last_seq, chain.last_step = records[limit - 1].seq, records[limit - 1].step
+    for number in np.flatnonzero(np.isin(records.seq[:limit], named)):
+        earlier = records[int(number)]
+        chain.roots[earlier.seq] = earlier.seq
+        if earlier.same_as is None:
+            chain.matrices[earlier.seq] = _matrix(earlier)
+    return chain
 
 
 def _matrix(record: Record) -> RowMatrix:

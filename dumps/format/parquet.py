@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -80,8 +78,3 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
 def valid(column: pa.ChunkedArray) -> np.ndarray:
     """Which lines of a column are not null, bool [lines]."""
     return np.asarray(column.is_valid().to_numpy())
-
-
-def split(chunk: pa.ListArray, values: list[Any]) -> Iterator[list[Any]]:
-    """The lists of ``chunk`` out of its flat ``values``; several times faster than to_pylist."""
-    return (values[a:b] for a, b in pairwise(chunk.offsets.to_pylist()))

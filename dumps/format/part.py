@@ -9,8 +9,8 @@ import numpy as np
 
 from verify.dumps.format import layout
 from verify.dumps.format.faults import corrupt, read_file
-from verify.dumps.format.invariants import RecordChain
-from verify.dumps.format.record_table import decode_records
+from verify.dumps.format.record_columns import decode_records
+from verify.dumps.format.records import Records
 from verify.dumps.format.row_table import RowTable, decode_rows
 from verify.dumps.format.schema import Part, Record, Rows
 from verify.dumps.format.tensors import TensorPlace, read_header
@@ -30,8 +30,7 @@ class PartReader:
         self.hash = layout.checksum(text)
         self.info = _decode(folder / layout.PART, text)
         self.nbytes = len(text) + sum(file.bytes for file in self.info.files.values())
-        self.records: list[Record] = []
-        self._spans: dict[int, tuple[int, int]] = {}
+        self._seq = self._stops = np.zeros(0, np.int64)
         self._places: dict[str, TensorPlace] = {}
         self._check_place(rank, index, previous)
         for name in layout.CHECKED_FILES:
@@ -84,42 +83,45 @@ class PartReader:
             )
         return data
 
-    def load_records(self, chain: RecordChain) -> list[Record]:
-        """Parse the records, checked against the records before them and against the tensors."""
+    def load_records(self) -> Records:
+        """Parse the records; what holds between them is checked with those of the other parts."""
         where = self.folder / layout.RECORDS
         try:
-            self.records = decode_records(self._read(layout.RECORDS))
+            return decode_records(self._read(layout.RECORDS), self.info.rank)
         except ValueError as error:
             raise corrupt("the table of records does not parse", where, error) from None
+
+    @property
+    def n_records(self) -> int:
+        return len(self._seq)
+
+    def attach(self, records: Records) -> None:
+        """Take the records of this part, which were found to be in order, and check them against
+        part.json and the tensors."""
         size = self.info.files[layout.TENSORS].bytes
         self._places = read_header(self.folder / layout.TENSORS, size)
-        line = 0
-        for record in self.records:
-            record.rank = self.info.rank
-            if fault := chain.append(record):
-                raise corrupt(f"{fault.what} ({record.tap})", where, fault.found, fault.allowed)
-            count = 0 if record.kept == "same" else record.n_rows
-            self._spans[record.seq] = (line, line + count)
-            line += count
-        self._check_steps()
-        self._check_tensors()
-        return self.records
+        counts = records.by_kind(lambda kind: 0 if kind.kept == "same" else kind.n_rows, np.int64)
+        self._seq = records.seq
+        self._stops = np.cumsum(counts, dtype=np.int64)
+        self._check_steps(records)
+        self._check_tensors(records)
 
-    def _check_steps(self) -> None:
-        steps = [record.step for record in self.records]
+    def _check_steps(self, records: Records) -> None:
+        found = (int(records.step[0]), int(records.step[-1])) if len(records) else None
         stated = (self.info.first_step, self.info.last_step)
-        if not steps or (steps[0], steps[-1]) != stated:
+        if found != stated:
             raise corrupt(
                 "part.json states other steps than the records have",
                 self.folder / layout.PART,
                 stated,
-                (steps[0], steps[-1]) if steps else "no record",
+                found or "no record",
             )
 
-    def _check_tensors(self) -> None:
+    def _check_tensors(self, records: Records) -> None:
         """Every full record has its tensor, of its size, and no tensor is without a record."""
         where = self.folder / layout.TENSORS
-        full = {str(r.seq): r for r in self.records if r.kept == "full"}
+        numbers = records.where(lambda kind: kind.kept == "full")
+        full = {str(r.seq): r for r in map(records.__getitem__, numbers.tolist())}
         for source, names in (("part.json", self.info.tensors), ("the header", self._places)):
             if full.keys() != set(names):
                 odd = sorted(full.keys() ^ set(names))[:3]
@@ -152,20 +154,24 @@ class PartReader:
             table = decode_rows(self._read(layout.ROWS))
         except ValueError as error:
             raise corrupt("the table of rows does not parse", where, error) from None
-        lines = max((stop for _, stop in self._spans.values()), default=0)
-        if len(table.record) != lines or not np.array_equal(table.record, self._record_lines()):
-            found = f"{len(table.record)} rows"
-            raise corrupt("rows and records do not belong together", where, found, f"{lines} rows")
+        lines = int(self._stops[-1]) if len(self._stops) else 0
+        if len(table) != lines or not np.array_equal(table.record, self._record_lines()):
+            raise corrupt(
+                "rows and records do not belong together",
+                where,
+                f"{len(table)} rows",
+                f"{lines} rows",
+            )
         return table
 
     def _record_lines(self) -> np.ndarray:
         """What the column ``record`` of rows.parquet must hold."""
-        counts = [stop - start for start, stop in self._spans.values()]
-        return np.repeat(np.fromiter(self._spans, np.int64, len(self._spans)), counts)
+        return np.repeat(np.asarray(self._seq, np.int64), np.diff(self._stops, prepend=0))
 
     def rows(self, table: RowTable, record: Record) -> Rows:
         """Rows of one record out of the table that ``load_rows`` gave."""
-        return table.cut(*self._spans[record.seq])
+        stop = int(self._stops[np.searchsorted(self._seq, record.seq)])
+        return table.cut(stop - record.n_rows, stop)
 
 
 def _decode(path: Path, text: bytes) -> Part:

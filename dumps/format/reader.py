@@ -10,12 +10,14 @@ from typing import Final
 
 import numpy as np
 import xxhash
+from numpy.typing import NDArray
 
 from verify.dumps.format import layout
 from verify.dumps.format.faults import corrupt
 from verify.dumps.format.intake import record_name
-from verify.dumps.format.invariants import RecordChain
+from verify.dumps.format.invariants import first_fault
 from verify.dumps.format.part import PartReader
+from verify.dumps.format.records import NOBODY, Records, joined
 from verify.dumps.format.row_table import RowTable
 from verify.dumps.format.schema import Manifest, Record, Rows
 from verify.dumps.format.tensors import read_rows
@@ -66,25 +68,41 @@ class Dump:
         return sum(len(parts) for parts in self._parts.values())
 
     @cached_property
-    def _index(self) -> dict[tuple[int, int], tuple[Record, PartReader]]:
-        """(rank, seq) -> record and its part; parses every records.parquet."""
-        found: dict[tuple[int, int], tuple[Record, PartReader]] = {}
-        for rank, parts in self._parts.items():
-            chain = RecordChain()
-            for part in parts:
-                found.update(((rank, r.seq), (r, part)) for r in part.load_records(chain))
-        return found
+    def _stored(self) -> Records:
+        """All records, rank by rank; parses every records.parquet."""
+        return joined([_load_rank(parts) for _, parts in sorted(self._parts.items())])
 
-    def records(self, rank: int | None = None) -> list[Record]:
-        """Records in execution order: of one rank by ``seq``, of all by (step, epoch, seq, rank).
+    @cached_property
+    def _part_starts(self) -> tuple[NDArray[np.int64], list[PartReader]]:
+        """The parts rank by rank, and the number of the first stored record of each."""
+        parts = [part for _, rank in sorted(self._parts.items()) for part in rank]
+        _ = self._stored  # parts know their records once they are parsed
+        counts = [part.n_records for part in parts]
+        return np.cumsum([0, *counts])[:-1], parts
+
+    @cached_property
+    def _in_order(self) -> Records:
+        stored = self._stored
+        order = np.lexsort((stored.rank, stored.seq, stored.epoch, stored.step))
+        return stored if (order[1:] > order[:-1]).all() else stored.take(order)
+
+    def table(self) -> Records:
+        """All records in execution order, by (step, epoch, seq, rank), as columns.
 
         Raises:
             CorruptDumpError: records contradict each other, their rows or their tensors.
         """
-        found = [record for record, _ in self._index.values()]
+        return self._in_order
+
+    def records(self, rank: int | None = None) -> list[Record]:
+        """Records in execution order: of one rank by ``seq``, of all as :meth:`table`.
+
+        Raises:
+            CorruptDumpError: as :meth:`table`.
+        """
         if rank is None:
-            return sorted(found, key=lambda r: (r.step, r.epoch, r.seq, r.rank))
-        return [record for record in found if record.rank == rank]
+            return list(self._in_order)
+        return list(self._stored.take(np.flatnonzero(self._stored.rank == rank)))
 
     def record(self, seq: int, rank: int = 0) -> Record:
         """The record with this ``seq``.
@@ -92,16 +110,39 @@ class Dump:
         Raises:
             ArgumentError: there is none.
         """
-        if (rank, seq) not in self._index:
+        return self._stored[self._number(seq, rank)]
+
+    def _number(self, seq: int, rank: int) -> int:
+        found = int(self._stored.numbers(np.array([rank]), np.array([seq]))[0])
+        if found == NOBODY:
             raise ArgumentError("no such record", where=self.path, found=f"seq {seq}, rank {rank}")
-        return self._index[rank, seq][0]
+        return found
 
     def holder(self, record: Record) -> Record:
         """The record that holds the rows of ``record``: itself unless it is kept as ``same``."""
         return record if record.same_as is None else self.record(record.same_as, record.rank)
 
     def _holder(self, record: Record) -> tuple[Record, PartReader]:
-        return self._index[record.rank, self.holder(record).seq]
+        holder = self.holder(record)
+        starts, parts = self._part_starts
+        number = self._number(holder.seq, holder.rank)
+        return holder, parts[int(np.searchsorted(starts, number, side="right")) - 1]
+
+    def row_tables(self) -> Iterator[tuple[NDArray[np.int64], RowTable]]:
+        """All rows that are stored, a part at a time: places in :meth:`table` of the records that
+        hold them, in the order of the rows, and the rows.
+
+        Raises:
+            CorruptDumpError: the table of rows does not belong to the records.
+        """
+        stored, (starts, parts) = self._stored, self._part_starts
+        places = np.arange(len(stored))
+        if self._in_order is not stored:
+            places = self._in_order.numbers(stored.rank, stored.seq)
+        holds = stored.same_as == NOBODY
+        for start, part in zip(starts.tolist(), parts, strict=True):
+            own = slice(start, start + part.n_records)
+            yield places[own][holds[own]], part.load_rows()
 
     def rows(self, record: Record) -> Rows:
         """Identities, digests and what else is kept of the rows of ``record``.
@@ -201,6 +242,22 @@ class Dump:
     def tokens(self) -> dict[str, TokenTrack]:
         """Sequence -> its prompt and generated token ids, also of an open dump."""
         return token_tracks(self)
+
+
+def _load_rank(parts: list[PartReader]) -> Records:
+    """The records of one rank, checked against each other and against their parts."""
+    pieces = [part.load_records() for part in parts]
+    records = joined(pieces)
+    ends = np.cumsum([len(piece) for piece in pieces])
+    if found := first_fault(records):
+        number, fault = found
+        part = parts[int(np.searchsorted(ends, number, side="right"))]
+        where = part.folder / layout.RECORDS
+        tap = records[number].tap
+        raise corrupt(f"{fault.what} ({tap})", where, fault.found, fault.allowed)
+    for part, end, piece in zip(parts, ends.tolist(), pieces, strict=True):
+        part.attach(records.take(slice(end - len(piece), end)))
+    return records
 
 
 def _read(part: PartReader, holder: Record, start: int, stop: int) -> np.ndarray:

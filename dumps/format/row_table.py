@@ -86,29 +86,54 @@ class RowTable:
 
     record: np.ndarray
     """``seq`` of the record, int64 [lines]."""
-    rows: Rows
+    sequence: np.ndarray
+    """Place in ``names``, int32 [lines]; the last one is padding."""
+    names: list[str | None]
+    position: np.ndarray
+    visit: np.ndarray
+    digest: np.ndarray
+    sketch: np.ndarray | None
+    statistics: np.ndarray | None
     has_sketch: np.ndarray
     has_statistics: np.ndarray
 
+    @classmethod
+    def of(cls, rows: Rows, seq: int) -> RowTable:
+        """The rows of one record."""
+        coded = pa.array(rows.sequence, pa.string()).dictionary_encode()
+        every = np.ones(len(rows), np.bool_)
+        return cls(
+            np.full(len(rows), seq, np.int64),
+            *_sequences(coded),
+            rows.position,
+            rows.visit,
+            rows.digest,
+            rows.sketch,
+            rows.statistics,
+            every if rows.sketch is not None else ~every,
+            every if rows.statistics is not None else ~every,
+        )
+
+    def __len__(self) -> int:
+        return len(self.record)
+
     @property
     def nbytes(self) -> int:
-        rows = self.rows
-        columns = (self.record, rows.sequence, rows.position, rows.visit, rows.digest)
-        wide = (rows.sketch, rows.statistics)
-        return sum(c.nbytes for c in (*columns, *wide) if c is not None)
+        columns = (self.record, self.sequence, self.position, self.visit, self.digest)
+        return sum(c.nbytes for c in (*columns, self.sketch, self.statistics) if c is not None)
 
     def cut(self, start: int, stop: int) -> Rows:
-        """Lines ``start:stop``, as views."""
-        at, rows = slice(start, stop), self.rows
-        sketch = rows.sketch is not None and self.has_sketch[at].all()
-        statistics = rows.statistics is not None and self.has_statistics[at].all()
+        """Lines ``start:stop``; names are copied, the rest are views."""
+        at = slice(start, stop)
+        sketch = self.sketch is not None and self.has_sketch[at].all()
+        statistics = self.statistics is not None and self.has_statistics[at].all()
         return Rows(
-            rows.sequence[at],
-            rows.position[at],
-            rows.visit[at],
-            rows.digest[at],
-            rows.sketch[at] if sketch and rows.sketch is not None else None,
-            rows.statistics[at] if statistics and rows.statistics is not None else None,
+            np.array(self.names, dtype=object)[self.sequence[at]],
+            self.position[at],
+            self.visit[at],
+            self.digest[at],
+            self.sketch[at] if sketch and self.sketch is not None else None,
+            self.statistics[at] if statistics and self.statistics is not None else None,
         )
 
 
@@ -116,32 +141,33 @@ def decode_rows(data: bytes) -> RowTable:
     """Rows of a Parquet file.
 
     Raises:
-        ValueError: as :func:`decode_records`.
+        ValueError: not Parquet, a column missing or of another type, a null where none may be, or
+            a sketch of another size.
     """
     table = from_parquet(data, ROW_SCHEMA).unify_dictionaries().combine_chunks()
     statistics = [table.column(name) for name in STATISTICS]
-    rows = Rows(
-        sequence=_sequences(table.column("sequence")),
+    has_statistics = np.logical_and.reduce([valid(column) for column in statistics])
+    sequences = table.column("sequence").combine_chunks()
+    return RowTable(
+        numbers(table.column("record")),
+        *_sequences(sequences),
         position=numbers(table.column("position")),
         visit=numbers(table.column("visit")),
         digest=numbers(table.column("digest")),
         sketch=_sketches(table.column("sketch")),
-        statistics=np.stack([numbers(column) for column in statistics], axis=1),
-    )
-    has_statistics = np.logical_and.reduce([valid(column) for column in statistics])
-    return RowTable(
-        numbers(table.column("record")), rows, valid(table.column("sketch")), has_statistics
+        statistics=np.stack([numbers(column) for column in statistics], axis=1)
+        if has_statistics.any()
+        else None,
+        has_sketch=valid(table.column("sketch")),
+        has_statistics=has_statistics,
     )
 
 
-def _sequences(column: pa.ChunkedArray) -> np.ndarray:
-    """Object array of ids, None for padding."""
-    if column.num_chunks == 0:
-        return np.zeros(0, object)
-    codes = column.chunk(0)
-    known = np.array([*codes.dictionary.to_pylist(), None], dtype=object)
-    at = codes.indices.fill_null(len(known) - 1).to_numpy()
-    return np.asarray(known[at])
+def _sequences(column: pa.DictionaryArray) -> tuple[np.ndarray, list[str | None]]:
+    """Codes, and the names that they stand for; the last one is None, for padding."""
+    names = [*column.dictionary.to_pylist(), None]
+    codes = column.indices.fill_null(len(names) - 1).to_numpy(zero_copy_only=False)
+    return np.asarray(codes, np.int32), names
 
 
 def _sketches(column: pa.ChunkedArray) -> np.ndarray | None:

@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 
 from verify.dumps.format import Dump, TokenTrack
+from verify.dumps.format.records import Records
+from verify.dumps.format.row_table import RowTable
 from verify.dumps.format.schema import Manifest, Record, Rows
 from verify.dumps.format.tokens import token_tracks
 from verify.errors import ArgumentError
@@ -75,6 +77,15 @@ class View(Dump):
         if rank is None:
             return list(self._ordered)
         return [p.record for p in self._presented.values() if p.record.rank == rank]
+
+    def table(self) -> Records:
+        return Records.of(self._ordered)
+
+    def row_tables(self) -> Iterator[tuple[np.ndarray, RowTable]]:
+        """As :meth:`Dump.row_tables`, a record at a time."""
+        for number, record in enumerate(self._ordered):
+            if record.same_as is None:
+                yield np.array([number]), RowTable.of(self.rows(record), record.seq)
 
     def record(self, seq: int, rank: int = 0) -> Record:
         if (rank, seq) not in self._presented:

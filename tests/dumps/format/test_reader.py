@@ -148,7 +148,7 @@ def test_a_flipped_bit_in_a_tensor_is_corruption_for_every_reader(dump_path: Pat
     dump = open_dump(dump_path)
     hit = max(
         (r for r in dump.records() if r.step == 0 and r.kept == "full"),
-        key=lambda r: dump._index[0, r.seq][1].place(r).offset,
+        key=lambda r: dump._holder(r)[1].place(r).offset,
     )
     message = rf"other words than when it was written: record {hit.seq}"
     with pytest.raises(CorruptDumpError, match=message):

@@ -1,0 +1,336 @@
+"""The records of a run as columns: a few bytes a record, and an object only for one that is asked for.
+
+Records of decode steps repeat each other: what two have in common (tap, axes, dtype, shape, ...) is a
+*kind* and is held once. A question about kinds is answered once a kind, whatever the number of
+records.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, overload
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from verify.dumps.format.schema import Input, Record
+
+Numbers = NDArray[np.int64]
+
+INPUT_KINDS: Final = ("record", "weight", "value", "unknown")
+NOBODY: Final = -1
+"""Stands for no record, and for no text."""
+
+
+@dataclass(slots=True)
+class InputLists:
+    """Lists of inputs, of which records may share one."""
+
+    starts: Numbers
+    """First input of each list, and the number of inputs at the end."""
+    kind: NDArray[np.int8]
+    """Place in :data:`INPUT_KINDS`."""
+    back: Numbers
+    """``seq`` of the reader minus that of the record read; 0 for other kinds."""
+    name: NDArray[np.int32]
+    digest: NDArray[np.int32]
+    texts: list[str]
+    """What ``name`` and ``digest`` count in; :data:`NOBODY` for none."""
+
+    @classmethod
+    def empty(cls) -> InputLists:
+        none = np.zeros(0, np.int32)
+        starts, back = np.zeros(1, np.int64), np.zeros(0, np.int64)
+        return cls(starts, np.zeros(0, np.int8), back, none, none, [])
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def of(self, number: int, seq: int) -> list[Input]:
+        """One list, as the record ``seq`` reads it."""
+        return [
+            Input(
+                kind=INPUT_KINDS[self.kind[at]],
+                seq=seq - int(self.back[at]) if self.kind[at] == 0 else None,
+                name=self._text(self.name[at]),
+                digest=self._text(self.digest[at]),
+            )
+            for at in range(self.starts[number], self.starts[number + 1])
+        ]
+
+    def _text(self, code: np.int32) -> str | None:
+        return None if code == NOBODY else self.texts[code]
+
+
+class Records(Sequence[Record]):
+    """Records, in the order of its columns.
+
+    Args:
+        kinds: distinct records, apart from ``rank``, ``seq``, ``step``, ``epoch``, ``same_as`` (0 where
+            there is one) and ``inputs`` (empty).
+        kind: of each record, its place in ``kinds``.
+        same_as: ``seq`` of the holder, :data:`NOBODY` where the record holds its rows.
+        lists: of inputs.
+        list_of: of each record, its place in ``lists``.
+    """
+
+    def __init__(
+        self,
+        kinds: list[Record],
+        lists: InputLists,
+        *,
+        kind: NDArray[np.int32],
+        rank: NDArray[np.integer[Any]],
+        seq: NDArray[np.integer[Any]],
+        step: NDArray[np.integer[Any]],
+        epoch: NDArray[np.integer[Any]],
+        same_as: NDArray[np.integer[Any]],
+        list_of: NDArray[np.int32],
+    ) -> None:
+        self.kinds = kinds
+        self.lists = lists
+        self.kind = kind
+        self.rank, self.seq, self.step, self.epoch = map(small, (rank, seq, step, epoch))
+        self.same_as = small(same_as)
+        self.list_of = list_of
+        self._order: Numbers | None = None
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Records:
+        """The columns of records that are objects."""
+        if isinstance(records, Records):
+            return records
+        codes: dict[Any, int] = {}
+        kinds: list[Record] = []
+        kind = np.zeros(len(records), np.int32)
+        texts: dict[str, int] = {}
+        sources: list[tuple[int, int, int, int]] = []
+        for number, record in enumerate(records):
+            key = kind_key(record)
+            if key not in codes:
+                codes[key] = len(kinds)
+                kinds.append(as_kind(record))
+            kind[number] = codes[key]
+            sources += [_coded(source, record.seq, texts) for source in record.inputs]
+        columns = np.array(sources, np.int64).reshape(-1, 4).T
+        counts = [len(record.inputs) for record in records]
+        lists = InputLists(
+            np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)]),
+            columns[0].astype(np.int8),
+            columns[1],
+            columns[2].astype(np.int32),
+            columns[3].astype(np.int32),
+            list(texts),
+        )
+        return cls(
+            kinds,
+            lists,
+            kind=kind,
+            rank=np.array([record.rank for record in records], np.int64),
+            seq=np.array([record.seq for record in records], np.int64),
+            step=np.array([record.step for record in records], np.int64),
+            epoch=np.array([record.epoch for record in records], np.int64),
+            same_as=np.array(
+                [NOBODY if r.same_as is None else r.same_as for r in records], np.int64
+            ),
+            list_of=np.arange(len(records), dtype=np.int32),
+        )
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    @overload
+    def __getitem__(self, at: int) -> Record: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Record]: ...
+    def __getitem__(self, at: int | slice) -> Record | list[Record]:
+        if isinstance(at, slice):
+            return [self._record(number) for number in range(*at.indices(len(self)))]
+        if not -len(self) <= at < len(self):
+            raise IndexError(at)
+        return self._record(at % len(self))
+
+    def __iter__(self) -> Iterator[Record]:
+        return map(self._record, range(len(self)))
+
+    def _record(self, number: int) -> Record:
+        record: Record = copy.copy(self.kinds[self.kind[number]])
+        record.rank = int(self.rank[number])
+        record.seq = seq = int(self.seq[number])
+        record.step = int(self.step[number])
+        record.epoch = int(self.epoch[number])
+        if record.same_as is not None:
+            record.same_as = int(self.same_as[number])
+        record.inputs = self.lists.of(int(self.list_of[number]), seq)
+        return record
+
+    def take(self, at: NDArray[Any] | slice) -> Records:
+        """The records ``at``, in that order."""
+        return Records(
+            self.kinds,
+            self.lists,
+            kind=self.kind[at],
+            rank=self.rank[at],
+            seq=self.seq[at],
+            step=self.step[at],
+            epoch=self.epoch[at],
+            same_as=self.same_as[at],
+            list_of=self.list_of[at],
+        )
+
+    def by_kind(self, ask: Callable[[Record], Any], dtype: DTypeLike = np.bool_) -> NDArray[Any]:
+        """``ask`` of every record, [records], asked once a kind: of all but ``rank``, ``seq``,
+        ``step``, ``epoch``, the number behind ``same_as``, and ``inputs``."""
+        return np.array([ask(kind) for kind in self.kinds], dtype)[self.kind]
+
+    def where(self, ask: Callable[[Record], bool]) -> Numbers:
+        """Numbers of the records of which ``ask`` holds, as :meth:`by_kind` asks."""
+        return np.flatnonzero(self.by_kind(ask)) if len(self) else np.zeros(0, np.int64)
+
+    @property
+    def tap_names(self) -> list[str]:
+        """Taps in the order in which records show them first."""
+        first = np.full(len(self.kinds), len(self), np.int64)
+        np.minimum.at(first, self.kind, np.arange(len(self)))
+        order = [int(k) for k in np.argsort(first, kind="stable") if first[k] < len(self)]
+        return list(dict.fromkeys(self.kinds[k].tap for k in order))
+
+    def numbers(self, rank: NDArray[Any] | int, seq: NDArray[Any]) -> Numbers:
+        """Which record has this ``seq`` on this rank; :data:`NOBODY` for none."""
+        if not len(self):
+            return np.full(np.shape(seq), NOBODY, np.int64)
+        if self._order is None:
+            keys = self._keys(self.rank, self.seq)
+            ascending = bool((keys[1:] > keys[:-1]).all())
+            # A broadcast 0 .. n-1 would do; None of it is held where the records lie in order.
+            self._order = np.zeros(0, np.int64) if ascending else np.argsort(keys, kind="stable")
+        wanted = self._keys(np.asarray(rank), np.asarray(seq))
+        keys, order = self._keys(self.rank, self.seq), self._order
+        at = np.minimum(
+            np.searchsorted(keys, wanted, sorter=order if len(order) else None), len(self) - 1
+        )
+        found = order[at] if len(order) else at
+        return np.where(keys[found] == wanted, found, NOBODY)
+
+    @staticmethod
+    def _keys(rank: NDArray[Any], seq: NDArray[Any]) -> NDArray[Any]:
+        """Increasing with (rank, seq); ``seq`` itself where there is only rank 0."""
+        return seq if not rank.any() else (rank.astype(np.int64) << 48) + seq
+
+    def holders(self) -> Numbers:
+        """Number of the record that holds the rows of each: itself unless it is kept as ``same``."""
+        found = np.arange(len(self))
+        same = np.flatnonzero(self.same_as != NOBODY)
+        found[same] = self.numbers(self.rank[same], self.same_as[same])
+        return found
+
+    def edges(self) -> tuple[Numbers, Numbers]:
+        """Every recorded edge: (number of the reader, number of the record read), by reader."""
+        counts = np.diff(self.lists.starts)
+        edges = np.concatenate([[0], np.cumsum(self.lists.kind == 0)])
+        linked = edges[self.lists.starts[1:]] > edges[self.lists.starts[:-1]]
+        readers = np.flatnonzero(linked[self.list_of]) if len(self) else np.zeros(0, np.int64)
+        of = self.list_of[readers]
+        at = np.arange(int(counts[of].sum()))
+        ends = np.cumsum(counts[of])
+        at += np.repeat(self.lists.starts[of] - (ends - counts[of]), counts[of])
+        readers = np.repeat(readers, counts[of])
+        is_record = self.lists.kind[at] == 0
+        at, readers = at[is_record], readers[is_record]
+        back = self.lists.back[at]
+        return readers, self.numbers(self.rank[readers], self.seq[readers] - back)
+
+
+def small(values: NDArray[Any]) -> NDArray[Any]:
+    """The same integers in as few bytes as hold them; one number for a constant column."""
+    if not len(values):
+        return values
+    low, high = int(values.min()), int(values.max())
+    if low == high:
+        return np.broadcast_to(np.array(low, np.int64), values.shape)
+    fits = np.iinfo(np.int32)
+    return values.astype(np.int32, copy=False) if fits.min <= low and high <= fits.max else values
+
+
+def kind_key(record: Record) -> tuple[Any, ...]:
+    """What two records of one kind share, hashable."""
+    return (
+        record.tap, record.occurrence, record.axes, record.dtype, tuple(record.shape),
+        tuple(record.strides), record.storage_offset, record.kept, record.same_as is None,
+        tuple(record.ops), repr(record.attributes), record.row_length, record.n_rows,
+        record.carried,
+    )  # fmt: skip
+
+
+def as_kind(record: Record) -> Record:
+    """A copy without what records of one kind do not share."""
+    kind = copy.copy(record)
+    kind.rank = kind.seq = kind.step = kind.epoch = 0
+    kind.same_as = None if record.same_as is None else 0
+    kind.inputs = []
+    return kind
+
+
+def _coded(source: Input, seq: int, texts: dict[str, int]) -> tuple[int, int, int, int]:
+    name, digest = (
+        NOBODY if text is None else texts.setdefault(text, len(texts))
+        for text in (source.name, source.digest)
+    )
+    back = seq - source.seq if source.kind == "record" and source.seq is not None else 0
+    return INPUT_KINDS.index(source.kind), back, name, digest
+
+
+def joined(pieces: list[Records]) -> Records:
+    """The records of several, one behind the other."""
+    codes: dict[Any, int] = {}
+    kinds: list[Record] = []
+    kind: list[NDArray[np.int32]] = []
+    for piece in pieces:
+        table = np.zeros(len(piece.kinds), np.int32)
+        for number, each in enumerate(piece.kinds):
+            key = kind_key(each)
+            if key not in codes:
+                codes[key] = len(kinds)
+                kinds.append(each)
+            table[number] = codes[key]
+        kind.append(table[piece.kind])
+    lists = _joined_lists([piece.lists for piece in pieces])
+    ends = np.cumsum([0, *(len(piece.lists) for piece in pieces)])
+    list_of = [piece.list_of + np.int32(end) for piece, end in zip(pieces, ends, strict=False)]
+
+    def column(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(piece, name) for piece in pieces] or [np.zeros(0, np.int64)])
+
+    nothing = np.zeros(0, np.int32)
+    return Records(
+        kinds,
+        lists,
+        kind=np.concatenate(kind or [nothing]),
+        list_of=np.concatenate(list_of or [nothing]).astype(np.int32, copy=False),
+        **{name: column(name) for name in ("rank", "seq", "step", "epoch", "same_as")},
+    )
+
+
+def _joined_lists(pieces: list[InputLists]) -> InputLists:
+    if not pieces:
+        return InputLists.empty()
+    codes: dict[str, int] = {}
+    names, digests = [], []
+    for piece in pieces:
+        table = np.array(
+            [*(codes.setdefault(text, len(codes)) for text in piece.texts), NOBODY], np.int32
+        )
+        names.append(table[piece.name])  # NOBODY is the last entry
+        digests.append(table[piece.digest])
+    ends = np.cumsum([0, *(len(piece.kind) for piece in pieces)])
+    starts = [piece.starts[:-1] + end for piece, end in zip(pieces, ends, strict=False)]
+    return InputLists(
+        np.concatenate([*starts, ends[-1:]]).astype(np.int64),
+        np.concatenate([piece.kind for piece in pieces]),
+        np.concatenate([piece.back for piece in pieces]),
+        np.concatenate(names),
+        np.concatenate(digests),
+        list(codes),
+    )
