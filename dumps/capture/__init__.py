@@ -31,10 +31,13 @@ def capture(
     model_info: Model | None = None,
     axes: Mapping[str, str] | None = None,
     byte_budget: int | None = None,
+    steps: str | None = None,
+    rows: str | None = None,
     rank: int = 0,
     ranks: int = 1,
     run_id: str | None = None,
     command: Listing[str] = (),
+    started: Mapping[str, Any] | None = None,
 ) -> Capture:
     """Record a run of ``model`` into the new folder ``path``.
 
@@ -60,24 +63,38 @@ def capture(
         model_info: None: class name, config and digests of all weights.
         axes: globs on tap names to axis names, where they are not inferred well.
         byte_budget: bytes that the dump may take on disk.
+        steps: only these steps, for example ``0:3,7``; token ids are kept of all.
+        rows: only rows at these positions, for example ``0:112``. Keys, which every row reads, are
+            kept whole. Not with ``edges="none"``.
         rank, ranks, run_id: of a run in several processes, which share ``run_id``.
         command: how the run was started, for the manifest.
+        started: what else it takes to start it again; joins ``manifest.capture``.
 
     Raises:
         DumpExistsError: there is something at ``path``.
         ModelError: a tap glob that matches nothing in this model.
-        ArgumentError: an unknown level or kind of edges.
+        ArgumentError: an unknown level or kind of edges, or a window that is none.
         StorageError: the disk is full or the budget is spent, now or in any step.
     """
     from verify.dumps.capture.manifest import new_manifest
     from verify.dumps.capture.session import Capture, lean_capture
+    from verify.dumps.window import Window
 
+    window = Window.parse(steps, rows)
     manifest = new_manifest(
         model, workload, settings, model_info, ranks=ranks, run_id=run_id, command=list(command)
     )
+    manifest.capture = dict(started or {})
     if edges == "none":
         return lean_capture(
-            model, path, manifest, taps=taps, level=level, byte_budget=byte_budget, rank=rank
+            model,
+            path,
+            manifest,
+            taps=taps,
+            level=level,
+            byte_budget=byte_budget,
+            rank=rank,
+            window=window,
         )
     return Capture(
         model,
@@ -89,4 +106,5 @@ def capture(
         axes=axes or {},
         byte_budget=byte_budget,
         rank=rank,
+        window=window,
     )

@@ -70,9 +70,12 @@ class CoreRecorder:
         self._taps = taps
         self._table = table
         self._masks: dict[tuple[Any, ...], _SharedMask] = {}
+        self._counting = False
 
-    def begin_step(self) -> None:
+    def begin_step(self, *, counting: bool = False) -> None:
+        """``counting``: the step is outside of the window; masks are not looked at."""
         self._masks.clear()
+        self._counting = counting
 
     @contextmanager
     def call(
@@ -96,7 +99,7 @@ class CoreRecorder:
             tap = port(path, f"attn.in.{name}")
             if tap in self._taps:
                 self._recorder.record(tap, tensor, axes=_core_axes(tensor, axis, step))
-        if port(path, "attn.in.mask") in self._taps:
+        if port(path, "attn.in.mask") in self._taps and not self._counting:
             call.mask_inputs = self._record_mask(step, path, qkv, mask, rule, call.attributes)
         outer, self.current = self.current, call
         try:

@@ -66,6 +66,7 @@ class Identity:
 
     def __init__(self, table: StorageTable) -> None:
         self.table = table
+        self.active = True
 
     @contextmanager
     def paused(self) -> Iterator[None]:

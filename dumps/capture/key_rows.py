@@ -54,6 +54,8 @@ class _Tap:
     seen: dict[tuple[str | None, int, int], tuple[int, int]] = field(default_factory=dict)
     """(sequence, batch row if padding, position) -> (digest, visit)."""
     last: _LastRead | None = None
+    unwritten: set[tuple[str | None, int, int]] = field(default_factory=set)
+    """Rows that were read outside of the window of the capture alone."""
 
 
 class KeyRowSelector:
@@ -62,13 +64,27 @@ class KeyRowSelector:
     def __init__(self) -> None:
         self._taps: dict[tuple[str, int], _Tap] = {}
 
-    def select(self, tap: tuple[str, int], tensor: torch.Tensor, axes: str, step: Step) -> KeyRows:
-        """Rows of ``tensor`` (axes with ``b`` and ``s``) that its tap has not seen before."""
+    def select(
+        self,
+        tap: tuple[str, int],
+        tensor: torch.Tensor,
+        axes: str,
+        step: Step,
+        *,
+        written: bool = True,
+    ) -> KeyRows:
+        """Rows of ``tensor`` (axes with ``b`` and ``s``) that its tap has not seen before.
+
+        Args:
+            written: False: they only count; the next read that is written has them as well.
+        """
         state = self._taps.setdefault(tap, _Tap())
         key_axis = axes.split().index("s")
         start, stop = step.keys.columns(tensor.shape[key_axis])
         filled = tensor.narrow(key_axis, 0, stop - start)
         changed = _changed(state.last, filled, key_axis, axes, start, step)
+        if written and state.unwritten:
+            changed[:] = True
         state.last = _LastRead(filled, version(tensor), step.keys.generation, start, stop)
         slots = np.flatnonzero(changed.any(axis=0))
         chosen = filled
@@ -78,7 +94,7 @@ class KeyRowSelector:
         words = row_matrix(chosen, axes)
         digest = row_digests(words, dtype_name(tensor, tap[0]))
         candidates = changed[:, slots].reshape(-1)
-        new, names = _new_rows(state, candidates, digest, start + slots, step)
+        new, names = _new_rows(state, candidates, digest, start + slots, step, written)
         carried = (stop - start) * step.batch - int(new.sum())
         return KeyRows(names, words[new], digest[new], carried)
 
@@ -112,7 +128,12 @@ def _changed(
 
 
 def _new_rows(
-    state: _Tap, candidates: np.ndarray, digest: np.ndarray, columns: np.ndarray, step: Step
+    state: _Tap,
+    candidates: np.ndarray,
+    digest: np.ndarray,
+    columns: np.ndarray,
+    step: Step,
+    written: bool,
 ) -> tuple[np.ndarray, RowNames]:
     """Compare candidate rows (b-major) with what was seen at their position before."""
     new = np.zeros(len(candidates), bool)
@@ -124,10 +145,12 @@ def _new_rows(
         name = None if at == PADDING else step.sequences[batch_row]
         key = (name, -1, at) if name is not None else (None, batch_row, int(columns[column]))
         before = state.seen.get(key)
-        if before is not None and before[0] == int(digest[row]):
+        known = before is not None and before[0] == int(digest[row])
+        if known and not (written and key in state.unwritten):
             continue
-        count = 0 if before is None else before[1] + 1
+        count = 0 if before is None else before[1] + (not known)
         state.seen[key] = (int(digest[row]), count)
+        (state.unwritten.discard if written else state.unwritten.add)(key)
         new[row] = True
         sequence.append(name)
         position.append(at)

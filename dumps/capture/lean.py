@@ -31,6 +31,7 @@ from verify.dumps.capture.tensor_words import dtype_name, row_matrix
 from verify.dumps.digests import row_digests
 from verify.dumps.format import DumpWriter
 from verify.dumps.format.schema import Input, Manifest, Record, Rows, Sequence
+from verify.dumps.window import WINDOW, Window
 from verify.errors import ArgumentError, UsageError
 
 FLUSH_SECONDS: Final = 2.0
@@ -54,21 +55,30 @@ class LeanCapture:
         byte_budget: int | None,
         rank: int,
         hugging_face: bool,
+        window: Window,
     ) -> None:
         if level not in LEVELS:
             raise ArgumentError(
                 "this level needs edges", where="level", found=level, allowed=", ".join(LEVELS),
                 hint="edges='none' keeps digests; use edges='identity' for full tensors",
             )  # fmt: skip
+        if window.rows is not None:
+            raise ArgumentError(
+                "a window of rows needs edges", where="rows", found=window.rows,
+                hint="edges='none' records whole steps; use edges='identity' or 'trace'",
+            )  # fmt: skip
         self.model = model
         self.taps = TapSelection(taps, model)
-        manifest.capture = {
+        manifest.capture |= {
             "level": level,
             "taps": list(self.taps.globs),
             "edges": "none",
             "byte_budget": byte_budget,
             "opaque": [],
+            **({WINDOW: window.as_json()} if window else {}),
         }
+        self._window = window
+        self._counting = False
         self.writer = DumpWriter(path, manifest, rank=rank, byte_budget=byte_budget)
         self.records = 0
         self._keep = LEVELS[level]
@@ -221,6 +231,9 @@ class LeanCapture:
     def _take(self, tap: str, tensor: torch.Tensor) -> None:
         """What a hook sees, as it is now."""
         shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
+        if self._counting:
+            self._seen.append((tap, shape, strides, dtype, -1))
+            return
         place = self._stage.put(tensor, (shape, strides, dtype, tensor.device))
         index = len(self._seen)
         self._seen.append((tap, shape, strides, dtype, place))
@@ -231,6 +244,7 @@ class LeanCapture:
 
     def _begin(self, step: Step) -> None:
         self._step = step
+        self._counting = not self._window.has_step(step.index)
 
     def _end(self) -> None:
         step = self._step
@@ -244,10 +258,10 @@ class LeanCapture:
             self._add_tokens(step, *token)
         if plan.template.n_rows:
             names = plan.names(step, self._visits)
-            parts = self._found.gather(plan, self._stage)
-            rows = Rows(*names, *parts)
-            self.writer.add_block(plan.template, self.records, step.index, rows)
-            self.records += len(plan.template.records)
+            if not self._counting:
+                rows = Rows(*names, *self._found.gather(plan, self._stage))
+                self.writer.add_block(plan.template, self.records, step.index, rows)
+                self.records += len(plan.template.records)
         for token in (t for t in self._tokens if t[0] != "tokens.in"):
             self._add_tokens(step, *token)
         self._step = None

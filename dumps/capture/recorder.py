@@ -13,7 +13,7 @@ from verify.dumps.capture.axes import fits, infer_axes
 from verify.dumps.capture.identity import Call, Identity
 from verify.dumps.capture.key_rows import KeyRowSelector
 from verify.dumps.capture.positions import PADDING, RowNames, Step
-from verify.dumps.capture.selection import Levels
+from verify.dumps.capture.selection import TOKEN_TAPS, Levels
 from verify.dumps.capture.storages import Ancestry, StorageTable, merge
 from verify.dumps.capture.tensor_words import dtype_name, row_matrix
 from verify.dumps.capture.tracing import Tracer
@@ -21,6 +21,7 @@ from verify.dumps.digests import row_digests
 from verify.dumps.format import DumpWriter
 from verify.dumps.format.schema import Input, Record, Rows
 from verify.dumps.summaries import row_sketches, row_statistics
+from verify.dumps.window import Spans
 from verify.errors import ArgumentError
 
 
@@ -34,7 +35,12 @@ class Recorder:
         provenance: Tracer | Identity,
         levels: Levels,
         axes: Mapping[str, str],
+        rows: Spans | None = None,
     ) -> None:
+        """
+        Args:
+            rows: positions whose rows are stored; None: all.
+        """
         self.provenance = provenance
         self.records = 0
         self._writer = writer
@@ -46,9 +52,14 @@ class Recorder:
         self._occurrences: Counter[str] = Counter()
         self._without_token: Counter[tuple[str, int]] = Counter()
         self._step: Step | None = None
+        self._rows = rows
+        self._counting = False
 
-    def begin(self, step: Step) -> None:
+    def begin(self, step: Step, *, counting: bool = False) -> None:
+        """``counting``: the step is outside of the window; its rows are counted, since later visits
+        depend on them, and only its token ids are stored."""
         self._step = step
+        self._counting = counting
         self._occurrences.clear()
 
     def end(self) -> None:
@@ -80,6 +91,8 @@ class Recorder:
             extra: inputs that no trace can see.
         """
         assert self._step is not None
+        if self._counting and tap not in TOKEN_TAPS:
+            return self._count(tap, tensor, axes)
         with self.provenance.paused():
             axes = axes or self._axes_of(tap, tensor, self._step)
             same = self._table.recorded(tensor)
@@ -89,11 +102,32 @@ class Recorder:
                 record.kept, record.same_as = "same", same.seq
                 self._writer.add(record, _NO_ROWS, None)
             else:
-                ancestry = merge([self.provenance.explain(tensor, call), *extra])
+                found = _UNSEEN if self._counting else self.provenance.explain(tensor, call)
+                ancestry = merge([found, *extra])
                 record = self._describe(tap, tensor, axes, ancestry, attributes)
                 self._store(record, tensor, columns)
                 self._table.mark(tensor, record.seq, self._step.index, axes)
         return record.seq
+
+    def _count(self, tap: str, tensor: torch.Tensor, axes: str | None) -> int:
+        """What storing ``tensor`` would have counted; there is no record, so its seq is -1."""
+        assert self._step is not None
+        with self.provenance.paused():
+            axes = axes or self._axes_of(tap, tensor, self._step)
+            names = axes.split()
+            key = (tap, self._occurrences[tap])
+            self._occurrences[tap] += 1
+            if "s" not in names and {"b", "t"} & {*names}:
+                return -1  # the step itself counts these rows
+            same = self._table.recorded(tensor)
+            if same is not None and (same.step, same.axes) == (self._step.index, axes):
+                return -1
+            if "s" in names:
+                self._keys.select(key, tensor, axes, self._step, written=False)
+            else:
+                self._without_token[key] += 1
+            self._table.mark(tensor, -1, self._step.index, axes)
+        return -1
 
     def _describe(
         self,
@@ -136,6 +170,8 @@ class Recorder:
             words = row_matrix(tensor, record.axes)
             digest = row_digests(words, record.dtype)
             names = self._names(record, columns)
+            if self._rows is not None and record.tap not in TOKEN_TAPS:
+                names, words, digest = _within(self._rows, names, words, digest)
         record.row_length = words.shape[1]
         record.kept = self._levels.of(record.tap)
         rows = _rows(names, digest, words, record)
@@ -187,7 +223,19 @@ class Recorder:
         return self._axes.setdefault(tap, found) if tap not in self._axes else found
 
 
+_UNSEEN = Ancestry.of(Input(kind="unknown", name="a step outside of the window"))
 _NO_ROWS = Rows(*(np.empty(0, kind) for kind in (object, np.int64, np.int64, np.uint64)))
+
+
+def _within(
+    spans: Spans, names: RowNames, words: np.ndarray, digest: np.ndarray
+) -> tuple[RowNames, np.ndarray, np.ndarray]:
+    """The rows at these positions, with padding and rows without a position."""
+    keep = spans.mask(names.position) | (names.position == PADDING)
+    if keep.all():
+        return names, words, digest
+    names = RowNames(names.sequence[keep], names.position[keep], names.visit[keep])
+    return names, words[keep], digest[keep]
 
 
 def _rows(names: RowNames, digest: np.ndarray, words: np.ndarray, record: Record) -> Rows:

@@ -15,6 +15,8 @@ from verify.errors import ArgumentError, ModelError
 
 DEFAULT = "default"
 """Stands for the default selection among tap globs."""
+WITHIN = "default:"
+"""``default:<glob>``: the taps of the default selection that match the glob."""
 
 CORE_PORTS = ("attn.in.q", "attn.in.k", "attn.in.v", "attn.in.mask", "attn.out")
 CACHE_PORTS = ("cache.in.k", "cache.in.v")
@@ -86,8 +88,11 @@ class TapSelection:
         given = list(globs) if globs else [DEFAULT]
         self.globs = given
         defaults = default_taps(model) if DEFAULT in given else []
-        chosen = [glob for glob in given if glob != DEFAULT]
-        _check_globs(chosen, model)
+        within = [glob.removeprefix(WITHIN) for glob in given if glob.startswith(WITHIN)]
+        chosen = [glob for glob in given if glob != DEFAULT and not glob.startswith(WITHIN)]
+        _check_globs([*chosen, *within], model)
+        self._within = within
+        self._among = default_taps(model) if within else []
         patterns = [*defaults, *chosen, *TOKEN_TAPS]
         self._exact = frozenset(p for p in patterns if not set(p) & set("*?["))
         self._patterns = [p for p in patterns if p not in self._exact]
@@ -97,13 +102,17 @@ class TapSelection:
         found = self._known.get(tap)
         if found is None:
             found = tap in self._exact or any(fnmatchcase(tap, p) for p in self._patterns)
+            found = found or (
+                any(fnmatchcase(tap, p) for p in self._within)
+                and any(fnmatchcase(tap, p) for p in self._among)
+            )
             self._known[tap] = found
         return found
 
     def unmatched(self) -> list[str]:
         """Globs of the caller that no tap which came by has matched."""
         seen = [tap for tap, wanted in self._known.items() if wanted]
-        chosen = [glob for glob in self.globs if glob != DEFAULT]
+        chosen = [glob.removeprefix(WITHIN) for glob in self.globs if glob != DEFAULT]
         return [glob for glob in chosen if not any(fnmatchcase(tap, glob) for tap in seen)]
 
 

@@ -27,10 +27,12 @@ from verify.dumps.capture.tracing import Tracer
 from verify.dumps.capture.weights import name_weights
 from verify.dumps.format import DumpWriter
 from verify.dumps.format.schema import Manifest, Sequence
+from verify.dumps.window import WINDOW, Window
 from verify.env import collect_late, observed
 from verify.errors import ArgumentError, UsageError
 
 Edges = Literal["trace", "identity"]
+WHOLE = Window()
 
 
 class Capture:
@@ -48,6 +50,7 @@ class Capture:
         axes: Mapping[str, str],
         byte_budget: int | None,
         rank: int,
+        window: Window = WHOLE,
     ) -> None:
         if edges not in ("trace", "identity"):
             raise ArgumentError("unknown edges", found=edges, allowed="trace, identity")
@@ -55,18 +58,24 @@ class Capture:
         self.taps = TapSelection(taps, model)
         self.hooks = ModuleHooks(model, self)
         levels = Levels(level)
-        manifest.capture = {
+        manifest.capture |= {
             "level": levels.as_json(),
             "taps": list(self.taps.globs),
             "edges": edges,
             "byte_budget": byte_budget,
             "opaque": self.hooks.opaque,
+            **({WINDOW: window.as_json()} if window else {}),
         }
         self.writer = DumpWriter(path, manifest, rank=rank, byte_budget=byte_budget)
         self._table = StorageTable()
         self._provenance = Tracer(self._table) if edges == "trace" else Identity(self._table)
         self._traced = edges == "trace"
-        self._recorder = Recorder(self.writer, self._table, self._provenance, levels, axes)
+        self._recorder = Recorder(
+            self.writer, self._table, self._provenance, levels, axes, window.rows
+        )
+        self._window = window
+        self._inside = window.has_step(0)
+        self._provenance.active = self._inside
         self.core = CoreRecorder(self._recorder, self.taps, self._table)
         self._hugging_face = _is_hugging_face(model)
         names = [sequence.id for sequence in manifest.workload.sequences]
@@ -219,8 +228,14 @@ class Capture:
             self._steps.root_left()
 
     def _begin(self, step: Step) -> None:
-        self._recorder.begin(step)
-        self.core.begin_step()
+        inside = self._window.has_step(step.index)
+        if inside and not self._inside:
+            # What was computed while nobody looked comes from outside.
+            self._table.forget_all()
+            name_weights(self.model, self._table)
+        self._inside = self._provenance.active = inside
+        self._recorder.begin(step, counting=not inside)
+        self.core.begin_step(counting=not inside)
 
     def _record_port(self, tap: str, tensor: torch.Tensor, axes: str | None) -> None:
         if tap in self.taps:
@@ -229,7 +244,7 @@ class Capture:
     def _record_arguments(self, call: Mapping[str, Any]) -> None:
         """Token ids and positions have taps; every other tensor argument is an outside value."""
         for name, value in call.items():
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and self._inside:
                 self._provenance.name_value(value, name)
         ids, positions = step_arguments.token_ids(call), step_arguments.position_ids(call)
         if ids is not None:
@@ -254,12 +269,13 @@ def lean_capture(
     level: str | Mapping[str, str],
     byte_budget: int | None,
     rank: int,
+    window: Window = WHOLE,
 ) -> Capture:
     """A :class:`verify.dumps.capture.lean.LeanCapture`, which offers what loops need of a
     :class:`Capture`: step, record, complete.
 
     Raises:
-        ArgumentError: a level that keeps words, or one a tap.
+        ArgumentError: a level that keeps words, or one a tap; a window of rows.
     """
     from verify.dumps.capture.lean import LeanCapture
 
@@ -271,6 +287,7 @@ def lean_capture(
         level=level if isinstance(level, str) else "full",
         byte_budget=byte_budget,
         rank=rank,
+        window=window,
         hugging_face=_is_hugging_face(model),
     )
     found: Capture = lean

@@ -145,6 +145,10 @@ class StorageTable:
         if not fills(tensor):  # one of several weights in a shared piece of memory
             memory.places[at] = merge([memory.places.get(at) or NOTHING, names])
 
+    def forget_all(self) -> None:
+        """Drop everything: nobody saw what was computed since."""
+        self._memories.clear()
+
     def forget_freed(self) -> None:
         """Drop what is known about storages that no longer exist."""
         freed = [key for key, memory in self._memories.items() if memory.ref.expired()]  # type: ignore[no-untyped-call]

@@ -120,6 +120,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
         self.collectives = 0
+        self.active = True
+        """False outside of the window of a capture: operations pass, collectives are counted."""
         self._ops: dict[Any, _Op] = {}
 
     @contextmanager
@@ -135,7 +137,8 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         op = self._ops.get(func)
         if op is None:
             op = self._ops[func] = _describe(func)
-        if op.passing:
+        if op.passing or not self.active:
+            self.collectives += op.collective
             return func(*args, **kwargs)
         ancestry = self._ancestry_of_result(op, args, kwargs)
         result = func(*args, **kwargs)

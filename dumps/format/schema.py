@@ -82,7 +82,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     env: dict[str, Any] = msgspec.field(default_factory=dict)
     """verify.env.collect() of the capturing process (docs/env.md)."""
     capture: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Level, tap globs, edges (``trace`` or ``identity``), byte budget."""
+    """Level, tap globs, edges (``trace`` or ``identity``), byte budget, window of steps and rows."""
     command: list[str] = msgspec.field(default_factory=list)
     taps: dict[str, str] = msgspec.field(default_factory=dict)
     """Tap -> axes; filled on completion (each record carries its axes as well)."""

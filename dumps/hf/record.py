@@ -21,6 +21,7 @@ from verify.dumps.hf.kv_cache import KV_CACHES
 from verify.dumps.hf.load import LoadedModel, load_model
 from verify.dumps.hf.prompts import encode_prompt, fill_batch, name_sequences
 from verify.dumps.hf.tape import read_tape
+from verify.dumps.window import Window
 from verify.env.observed import record_kernels
 from verify.errors import ArgumentError
 
@@ -45,6 +46,8 @@ class Request:
     level: str = "full"
     edges: str = "trace"
     byte_budget: int | None = None
+    steps: str | None = None
+    rows: str | None = None
     tape: Path | None = None
     raw: bool = False
     threads: int | None = None
@@ -68,8 +71,9 @@ def check_request(request: Request) -> None:
     """Refuse what can be refused before a model is loaded.
 
     Raises:
-        ArgumentError: a number that is too small, or an unknown choice.
+        ArgumentError: a number that is too small, an unknown choice, or a window that is none.
     """
+    Window.parse(request.steps, request.rows)
     numbers = {
         "tokens": request.tokens,
         "prefill_chunk": request.prefill_chunk,
@@ -133,6 +137,8 @@ def record_generation(
         settings=_settings(request, loaded),
         model_info=describe_model(loaded.model, loaded.name),
         byte_budget=request.byte_budget,
+        steps=request.steps,
+        rows=request.rows,
         command=sys.argv,
     ) as run:
         with record_kernels() if request.kernels else nullcontext():

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from verify.bisect.result import Finding
 from verify.bisect.rules import Measured, Subject, decide
 from verify.compare.index import PADDING, RowIndex
-from verify.compare.result import Unmatched
+from verify.compare.result import Comparison, Unmatched
 from verify.compare.run import RowComparison
 
 _LISTED = 6
@@ -25,13 +25,20 @@ def state_incomplete(compared: RowComparison) -> list[Finding]:
         for side, complete in (("A", comparison.complete_a), ("B", comparison.complete_b))
         if not complete
     ]
-    if not lacking and not partial:
+    windows = [
+        f"{side} holds a window of its run ({window}): nothing outside of it was compared"
+        for side, window in (("A", comparison.window_a), ("B", comparison.window_b))
+        if window
+    ]
+    if not lacking and not partial and not windows:
         return []
     return [
         Finding(
             verdict=decide(Measured(subject=Subject.ROWS)),
-            title=_title(compared) or "Not everything could be compared",
-            reasons=[*partial, *fold_unmatched(lacking)[:_LISTED]],
+            title=_title(compared)
+            or _window_title(comparison)
+            or "Not everything could be compared",
+            reasons=[*partial, *windows, *fold_unmatched(lacking)[:_LISTED]],
             taps=list(dict.fromkeys(u.tap for u in lacking))[:_LISTED],
             numbers={
                 "rows compared": comparison.rows,
@@ -42,8 +49,19 @@ def state_incomplete(compared: RowComparison) -> list[Finding]:
     ]
 
 
+def _window_title(comparison: Comparison) -> str:
+    """Where windows are all that limits the comparison."""
+    if comparison.unmatched or not (comparison.complete_a and comparison.complete_b):
+        return ""
+    if comparison.window_a == comparison.window_b:
+        return f"A window of the runs was compared, and no more ({comparison.window_a})"
+    return "A window of the runs was compared, and no more"
+
+
 def _title(compared: RowComparison) -> str:
     """What is missing, where it is of one kind; empty where it is not."""
+    if compared.comparison.window_a or compared.comparison.window_b:
+        return ""
     if not (compared.comparison.complete_a and compared.comparison.complete_b):
         return ""
     alone = _alone(compared)

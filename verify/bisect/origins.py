@@ -13,6 +13,7 @@ from verify.compare.index import PADDING, RowIndex
 from verify.compare.run import RowComparison
 from verify.dumps.format.schema import Input, Manifest, Record
 from verify.dumps.format.tokens import TOKENS_IN
+from verify.dumps.window import Window
 
 Rows = NDArray[np.int64]
 
@@ -104,12 +105,22 @@ def _side(index: RowIndex, differing: Rows, known: Rows) -> _Side:
     is_unknown = index.sequence != PADDING
     is_unknown[known] = False
     _ask_holders(index, is_unknown)
-    return _Side(
-        index,
-        Marks(index, differing),
-        Marks(index, np.flatnonzero(is_unknown)),
-        index.dump.manifest,
-    )
+    unknown = Marks(index, np.flatnonzero(is_unknown))
+    _add_left_out(index, unknown)
+    return _Side(index, Marks(index, differing), unknown, index.dump.manifest)
+
+
+def _add_left_out(index: RowIndex, unknown: Marks) -> None:
+    """Rows that a window left out stand in no record, and nobody knows whether they differ."""
+    rows = Window.of(index.dump.manifest.capture).rows
+    first = None if rows is None else rows.first_missing
+    if first is None:
+        return
+    left_out = dict.fromkeys(range(len(index.sequences)), first)
+    for number, record in enumerate(index.records):
+        size = dict(zip(record.axes.split(), record.shape, strict=True))
+        if "s" not in size and record.n_rows < size.get("b", 1) * size.get("t", 1):
+            unknown.limits[number] = merged(unknown.limits[number], left_out)
 
 
 def _ask_holders(index: RowIndex, is_unknown: NDArray[np.bool_]) -> None:
@@ -196,9 +207,7 @@ class _Search:
         """Inputs of either record that cannot be shown to be equal."""
         sides = (("A", a), ("B", b))
         missing = [f"{side}: no input was recorded" for side, r in sides if not r.inputs]
-        values_a, values_b = (
-            {s.name: s.digest for s in r.inputs if s.kind == "value"} for _, r in sides
-        )
+        values_a, values_b = (_values(record) for _, record in sides)
         missing += [
             f"value {name}: not the same in both runs"
             for name in values_a.keys() | values_b.keys()
@@ -224,6 +233,15 @@ class _Search:
         return [
             f"weight {name}" for name in names if name in x and name in y and x[name] != y[name]
         ]
+
+
+def _values(record: Record) -> dict[str | None, list[str | None]]:
+    """Name -> digests of the values from outside; tensors of one shape may share a name."""
+    found: dict[str | None, list[str | None]] = {}
+    for source in record.inputs:
+        if source.kind == "value":
+            found.setdefault(source.name, []).append(source.digest)
+    return found
 
 
 def _spelled(source: Input, side: _Side) -> str:

@@ -55,6 +55,12 @@ def capture(
     byte_budget: Annotated[
         str | None, typer.Option(help="Bytes the dump may take, for example 500M or 2G.")
     ] = None,
+    steps: Annotated[
+        str | None, typer.Option(help="Only these steps, for example 0:3,7; default: all.")
+    ] = None,
+    rows: Annotated[
+        str | None, typer.Option(help="Only rows at these positions, for example 0:112.")
+    ] = None,
     tape: Annotated[Path | None, typer.Option(help="Force the tokens of this earlier run.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="No chat template.")] = False,
     threads: Annotated[int | None, typer.Option(help="Threads that torch may use.")] = None,
@@ -82,6 +88,8 @@ def capture(
         level=level,
         edges=edges,
         byte_budget=None if byte_budget is None else _bytes(byte_budget),
+        steps=steps,
+        rows=rows,
         tape=tape,
         raw=raw,
         threads=threads,

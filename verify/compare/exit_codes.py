@@ -20,6 +20,7 @@ def of_comparison(comparison: Comparison) -> int:
     if not all(tap.equal for tap in comparison.taps):
         return DIFFERENT
     complete = comparison.complete_a and comparison.complete_b
+    complete = complete and not (comparison.window_a or comparison.window_b)
     alone = comparison.unmatched or comparison.other_context_rows
     if alone or not complete or not comparison.rows:
         return INCOMPLETE

@@ -105,3 +105,6 @@ class Comparison(msgspec.Struct, kw_only=True):
     bytes_read: int
     seconds: float
     notes: list[str] = msgspec.field(default_factory=list)
+    window_a: str = ""
+    """Steps and rows that the dump of A was limited to; empty: it holds its whole run."""
+    window_b: str = ""

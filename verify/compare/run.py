@@ -18,6 +18,7 @@ from verify.compare.result import Comparison
 from verify.compare.tap import TapMeasure, by_tap
 from verify.compare.unmatched import incomparable_rows, list_unmatched
 from verify.dumps.format import Dump
+from verify.dumps.window import Window
 from verify.errors import UsageError
 
 
@@ -86,6 +87,8 @@ def _compare(a: Dump, b: Dump, taps: Sequence[str], keep_rows: bool) -> RowCompa
         bytes_read=sum(group.bytes_read for group in groups),
         seconds=time.perf_counter() - began,
         notes=[*_problems(a, b), *context_notes(parted, int(other.sum()))],
+        window_a=str(Window.of(a.manifest.capture)),
+        window_b=str(Window.of(b.manifest.capture)),
     )
     return RowComparison(comparison, alignment, compared, apart, measures, parted)
 

@@ -73,6 +73,9 @@ def _incomplete(compared: Comparison, tap: str = "") -> str:
     ]
     if partial:
         return f"the dump of {' and '.join(partial)} is partial"
+    windows = [n for n, w in (("A", compared.window_a), ("B", compared.window_b)) if w]
+    if windows:
+        return f"the dump of {' and '.join(windows)} holds a window of its run alone"
     alone = [each for each in compared.unmatched if each.tap == tap or not tap]
     if alone:
         return f"{sum(each.rows for each in alone)} rows stand in one run alone: {alone[0].reason}"

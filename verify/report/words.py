@@ -66,12 +66,20 @@ def comparison_headline(result: Comparison) -> str:
 
 
 def completeness(result: Comparison) -> list[str]:
-    """Which of the two dumps are partial."""
+    """Which of the two dumps are partial, and which hold a window of their run."""
     sides = (("A", result.complete_a), ("B", result.complete_b))
+    windows = (("A", result.window_a), ("B", result.window_b))
     return [
-        f"{side} is a partial dump: only its finished parts were compared"
-        for side, complete in sides
-        if not complete
+        *(
+            f"{side} is a partial dump: only its finished parts were compared"
+            for side, complete in sides
+            if not complete
+        ),
+        *(
+            f"{side} holds a window of its run ({window}): nothing outside of it was compared"
+            for side, window in windows
+            if window
+        ),
     ]
 
 
