@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from verify.dumps.capture.weights import joint_digest, weight_digests
+from verify.dumps.capture.weights import joint_digest, part_digests, weight_digests
 from verify.dumps.format.schema import Manifest, Model, Workload
 from verify.env import collect, redact, redact_all, redact_command
 
@@ -39,7 +39,8 @@ def new_manifest(
 
 
 def describe_model(model: torch.nn.Module, name: str | None = None) -> Model:
-    """Identity of a model: class, config if it has one, digests of all weights."""
+    """Identity of a model: class, config if it has one, digests of all weights and of the parts of
+    fused ones."""
     digests = weight_digests(model)
     config = getattr(model, "config", None)
     table = config.to_dict() if config is not None and hasattr(config, "to_dict") else {}
@@ -47,7 +48,7 @@ def describe_model(model: torch.nn.Module, name: str | None = None) -> Model:
         name=name or type(model).__name__,
         architecture=type(model).__name__,
         config=json.loads(json.dumps(table, default=str)),
-        weights=digests,
+        weights={**digests, **part_digests(model)},
         weights_digest=joint_digest(digests),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate, pairwise
 
 import torch
 import xxhash
@@ -31,6 +32,26 @@ def weight_digests(model: torch.nn.Module) -> dict[str, str]:
         if id(tensor) not in known:
             known[id(tensor)] = tensor_digest(tensor, name)
         found[name] = known[id(tensor)]
+    return found
+
+
+def part_digests(model: torch.nn.Module) -> dict[str, str]:
+    """``name[start:stop]`` -> digest of these rows of a fused weight, where the module says what it
+    consists of: ``output_sizes``, as fused linear layers of vLLM and SGLang have it.
+
+    They are compared with the weights of an implementation that does not fuse (docs/taps.md).
+    """
+    found = {}
+    for path, module in model.named_modules():
+        sizes = getattr(module, "output_sizes", None)
+        if not isinstance(sizes, list) or len(sizes) < 2:
+            continue
+        for name, tensor in module.named_parameters(path, recurse=False):
+            if tensor.ndim and tensor.shape[0] == sum(sizes):
+                ends = list(accumulate(sizes, initial=0))
+                for start, stop in pairwise(ends):
+                    place = f"{name}[{start}:{stop}]"
+                    found[place] = tensor_digest(tensor[start:stop], place)
     return found
 
 

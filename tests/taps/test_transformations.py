@@ -109,7 +109,7 @@ def test_sizes_are_sums_and_products_of_the_configuration():
         (HEAD + '[[tap]]\na = "x"\nb = "y"\nsplit = ["q"]\ntake = "q"\n', "sizes"),
         (HEAD + '[[tap]]\na = "x"\nb = "y"\ntake = "q"\n', "belong together"),
         (HEAD + '[[tap]]\na = "x"\nb = "y"\ndims = ["1", "2"]\norder = [0, 0]\n', "no order"),
-        (HEAD + '[[alone]]\nside = "a"\nwhy = "w"\n', "tap and weight"),
+        (HEAD + '[[alone]]\nside = "a"\nwhy = "w"\n', "one of tap"),
         (HEAD.replace("version = 1", "version = 2"), "version"),
     ],
 )

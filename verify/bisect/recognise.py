@@ -107,13 +107,15 @@ def layout(rows: Sample) -> str:
 
 def _permuted(rows: Sample) -> bool:
     """Each row holds the other's values in another order. Only to a few roundings: two long rows of
-    one distribution are alike when sorted."""
+    one distribution are alike when sorted; and only if sorting explains the difference: rows that
+    are no further apart than a few roundings are alike in any order."""
     if rows.a.shape[1] < 3 or len(np.unique(rows.a[0])) <= rows.a.shape[1] // 2:
         return False
     a, b = np.sort(rows.a, axis=1), np.sort(rows.b, axis=1)
     room = 4 * rows.unit * np.abs(a).max(axis=1, keepdims=True)
     with np.errstate(invalid="ignore"):
-        return bool((np.abs(a - b) <= room).all())
+        left, size = np.linalg.norm(a - b), np.linalg.norm(rows.a - rows.b)
+        return bool((np.abs(a - b) <= room).all() and left <= size / _EXPLAINED)
 
 
 def _orders(rows: Sample) -> Iterator[tuple[str, Values, Values, Values]]:

@@ -43,6 +43,10 @@ def bisect(
     model_b: Annotated[
         str | None, typer.Option("--model-b", help="Model of B; default: that of A.")
     ] = None,
+    tap_map: Annotated[
+        str | None,
+        typer.Option("--map", help="Tap map that relates B's taps to A's: a name or a file."),
+    ] = None,
     noise: Annotated[
         list[Path] | None,
         typer.Option("--noise", help="Result of verify noise for A or for B, repeatable."),
@@ -61,7 +65,8 @@ def bisect(
     try:
         wanted = replay or model_a is not None or model_b is not None
         models = (model_a, model_b) if wanted else None
-        result = _bisect(a, b, accept or [], fail_on or [], models, noise or [])
+        _check_map(tap_map, models is not None or bool(noise))
+        result = _bisect(a, b, accept or [], fail_on or [], models, noise or [], tap_map)
         written = _write(result, out)
     except VerifyError as error:
         if bisect_exit:
@@ -81,6 +86,17 @@ def bisect(
     raise typer.Exit(code)
 
 
+def _check_map(tap_map: str | None, needs_names: bool) -> None:
+    if tap_map is not None and needs_names:
+        raise ArgumentError(
+            "a tap map cannot be used there",
+            where="--map",
+            found="--map with --replay, --model-a, --model-b or --noise",
+            hint="a replay and a noise file speak of the taps of each run by its own names: give "
+            "one or the other",
+        )
+
+
 def _bisect(
     a: Path,
     b: Path,
@@ -88,13 +104,14 @@ def _bisect(
     fail_on: list[str],
     models: tuple[str | None, str | None] | None,
     noise: list[Path],
+    tap_map: str | None,
 ) -> BisectResult:
     from verify.bisect.run import bisect as bisect_dumps
     from verify.bisect.verdict import parse_accept
-    from verify.dumps.format import open_dump
     from verify.env import command_line
     from verify.noise.apply import apply_noise
     from verify.noise.store import read_noise
+    from verify.taps.open import open_mapped
 
     if unknown := [name for name in fail_on if name != "tokens"]:
         raise ArgumentError(
@@ -103,7 +120,7 @@ def _bisect(
             found=unknown[0],
             allowed="tokens",
         )
-    first, second = open_dump(a), open_dump(b)
+    first, second = open_mapped(a, b, tap_map)
     accepted = parse_accept(accept)
     repeats = [read_noise(path) for path in noise]
     result = bisect_dumps(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -10,7 +10,7 @@ import msgspec
 
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Manifest
-from verify.taps.edges import Edges, WeightNames
+from verify.taps.edges import Agreement, Edges, WeightNames
 from verify.taps.patterns import fill, match
 from verify.taps.plan import Plan, declared_alone, plan
 from verify.taps.present import Made, present
@@ -45,7 +45,7 @@ def apply_map(a: Dump, b: Dump, tap_map: TapMap) -> Mapped:
     taps_a, taps_b = _taps(a), _taps(b)
     configs = [a.manifest.model.config, b.manifest.model.config]
     sizes = Sizes(tap_map.sizes, sizes_of(configs), f"tap map {tap_map.name}")
-    found = plan(tap_map, taps_a, taps_b)
+    found = plan(tap_map, taps_a, taps_b, repeats(b))
     made_b = present(b, found, sizes)
     there = {presented.record.tap for presented in made_b.presented}
     alone_a = {
@@ -53,31 +53,58 @@ def apply_map(a: Dump, b: Dump, tap_map: TapMap) -> Mapped:
         for tap in taps_a
         if tap not in there and (line := declared_alone(tap_map, "a", tap))
     }
-    own = Plan(same=[tap for tap in taps_a if tap not in alone_a])
+    own = _own(a, taps_a, there, alone_a)
     made_a = present(a, own, sizes)
     weights = Weights(tap_map, b.manifest, sizes)
-    _connect(a, made_a, there, alone_a, _kept_weights(tap_map, "a"))
-    _connect(b, made_b, taps_a, found.alone, weights.names)
-    mapped = Mapped(
-        View(a, a.manifest, made_a.presented, _notes("A", alone_a)),
+    of_a = Agreement(_equal(alone_a), _kept_weights(tap_map, "a"), _kept_values(tap_map, "a"))
+    edges_a = Edges(a, made_a, there, of_a)
+    edges_a.rewrite()
+    values_b = _kept_values(tap_map, "b")
+    of_b = Agreement(_equal(found.alone), weights.names, values_b, edges_a.reads())
+    Edges(b, made_b, taps_a, of_b).rewrite()
+    notes_a = [*_notes(alone_a), *_repeated(own.repeats)]
+    return Mapped(
+        View(a, _without_weights(a.manifest, tap_map), made_a.presented, notes_a),
         View(b, _manifest(a, b, weights), made_b.presented, _of_b(tap_map, found, made_b)),
         found,
         alone_a,
         made_b.not_made,
     )
-    mapped.a.manifest = _without_weights(a.manifest, tap_map)
-    return mapped
+
+
+def _own(a: Dump, taps: list[str], there: set[str], alone: dict[str, Alone]) -> Plan:
+    """A's records under their own names, without those that only repeat what is compared."""
+    shown = [tap for tap in taps if tap in there and tap not in alone]
+    held = repeats(a)
+    found = Plan(same=shown)
+    for tap in taps:
+        if tap in alone or tap in there:
+            continue
+        if tap in held and set(shown).issuperset(held[tap]):
+            found.repeats.append(tap)
+        else:
+            found.open[tap] = tap
+    return found
+
+
+def repeats(dump: Dump) -> dict[str, set[str]]:
+    """Taps whose every record is the tensor of an earlier record -> the taps of those."""
+    found: dict[str, set[str]] = {}
+    own: set[str] = set()
+    for record in dump.records():
+        if record.same_as is None:
+            own.add(record.tap)
+        else:
+            found.setdefault(record.tap, set()).add(dump.holder(record).tap)
+    return {tap: held for tap, held in found.items() if tap not in own}
+
+
+def _equal(alone: dict[str, Alone]) -> set[str]:
+    return {tap for tap, line in alone.items() if line.equal}
 
 
 def _taps(dump: Dump) -> list[str]:
     return list(dict.fromkeys(record.tap for record in dump.records()))
-
-
-def _connect(
-    dump: Dump, made: Made, others: Iterable[str], alone: dict[str, Alone], weights: WeightNames
-) -> None:
-    equal = [tap for tap, line in alone.items() if line.equal]
-    Edges(dump, made, set(others), equal, weights).rewrite()
 
 
 class Weights:
@@ -100,9 +127,13 @@ class Weights:
         if _is_alone(self.map, "b", name):
             return []
         found = []
+        reordered = False
         for rule in self.map.weight:
             numbers = match(rule.b, name)
             if numbers is None:
+                continue
+            reordered |= rule.reordered
+            if rule.reordered:
                 continue
             key = name
             if rule.split is not None:
@@ -111,7 +142,7 @@ class Weights:
                 )
                 key = f"{name}[{start}:{start + self.sizes.value(rule.take or '')}]"
             found.append((fill(rule.a, numbers), key))
-        return found or [(name, name)]
+        return found or ([] if reordered else [(name, name)])
 
     def digests(self) -> dict[str, str]:
         """Presented name -> digest, where B's manifest has one: of the whole weight, or of its rows
@@ -127,14 +158,23 @@ class Weights:
 
 
 def _is_alone(tap_map: TapMap, side: Side, name: str) -> bool:
+    """Whether the digest of a weight has nothing to be compared with."""
     return any(
         line.side == side and line.weight is not None and fnmatchcase(name, line.weight)
         for line in tap_map.alone
+    ) or (
+        side == "a"
+        and any(rule.reordered and match(rule.a, name) is not None for rule in tap_map.weight)
     )
 
 
 def _kept_weights(tap_map: TapMap, side: Side) -> WeightNames:
     return lambda name: [] if _is_alone(tap_map, side, name) else [name]
+
+
+def _kept_values(tap_map: TapMap, side: Side) -> Callable[[str], bool]:
+    globs = [line.value for line in tap_map.alone if line.side == side and line.value is not None]
+    return lambda name: not any(fnmatchcase(name, glob) for glob in globs)
 
 
 def _manifest(a: Dump, b: Dump, weights: Weights) -> Manifest:
@@ -165,10 +205,16 @@ def _of_b(tap_map: TapMap, found: Plan, made: Made) -> list[str]:
     for reason in dict.fromkeys(made.not_made.values()):
         taps = [tap for tap, why in made.not_made.items() if why == reason]
         notes.append(f"not presented: {_some(taps)}: {reason}")
-    return [*notes, *_notes("B", found.alone)]
+    return [*notes, *_notes(found.alone), *_repeated(found.repeats)]
 
 
-def _notes(side: str, alone: dict[str, Alone]) -> list[str]:
+def _repeated(taps: list[str]) -> list[str]:
+    if not taps:
+        return []
+    return [f"left out: {_some(taps)}: the very tensors of taps that are compared"]
+
+
+def _notes(alone: dict[str, Alone]) -> list[str]:
     """Taps that are left out, and those taken to agree, by the reasons that the map gives."""
     notes = []
     for line in dict.fromkeys(alone.values()):

@@ -7,12 +7,18 @@ a capture with fewer taps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Input, Record
 from verify.taps.present import Made
 from verify.taps.view import renamed
+from verify.taps.words import Making
+
+Key = tuple[int, int]
+"""Rank and stored seq."""
 
 WeightNames = Callable[[str], list[str]]
 """Name of a weight in the stored run -> its presented names; none if both runs are taken to agree."""
@@ -45,6 +51,24 @@ class Origin:
         self._ops.update(dict.fromkeys(ops))
 
 
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What of a run is taken as it is in the other one.
+
+    Attributes:
+        equal: stored taps at which both runs are taken to agree.
+        weights: presented names of a weight.
+        values: whether a value from outside, by its name, is to be compared.
+        reads: presented tap -> taps and weights that the other run computed it from. Of the parts
+            of a fused tensor the view keeps those: which part an operation read is not recorded.
+    """
+
+    equal: Collection[str]
+    weights: WeightNames
+    values: Callable[[str], bool]
+    reads: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
 class Edges:
     """Inputs of presented records.
 
@@ -52,27 +76,33 @@ class Edges:
         dump: the stored run.
         made: its presented records.
         comparable: presented taps that the other run has as well.
-        equal: stored taps at which both runs are taken to agree.
-        weights: presented names of a weight.
+        agreement: what is not compared.
     """
 
     def __init__(
-        self,
-        dump: Dump,
-        made: Made,
-        comparable: Collection[str],
-        equal: Collection[str],
-        weights: WeightNames,
+        self, dump: Dump, made: Made, comparable: Collection[str], agreement: Agreement
     ) -> None:
-        self.dump, self.made, self.weights = dump, made, weights
-        self.equal = set(equal)
+        self.dump, self.made, self.agreement = dump, made, agreement
+        self.taps = [presented.record.tap for presented in made.presented]
+        self.shown: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+        self.part_of: dict[int, Key] = {}
+        self.through: dict[Key, Origin] = {}
         names = set(comparable)
-        taps = [presented.record.tap for presented in made.presented]
-        self.shown = {
-            key: [Input(kind="record", seq=seq) for seq in seqs if taps[seq] in names]
-            for key, seqs in made.became.items()
-        }
-        self.through: dict[tuple[int, int], Origin] = {}
+        for seq, presented in enumerate(made.presented):
+            if self.taps[seq] in names and not presented.making.add:
+                self._show(seq, presented.making)
+
+    def _show(self, seq: int, making: Making) -> None:
+        """Readers of the sources of a presented record read that record, once it is there. Records
+        that repeat one tensor are read alike."""
+        last = max(source.seq for source in making.sources)
+        for source in making.sources:
+            key = (source.rank, source.seq)
+            self.shown[key].append((last, seq))
+            if making.is_stored and source.same_as is not None:
+                self.shown[source.rank, source.same_as].append((last, seq))
+            if not making.is_stored:
+                self.part_of[seq] = key
 
     def rewrite(self) -> None:
         """Give every presented record its comparable inputs."""
@@ -82,26 +112,54 @@ class Edges:
             found = Origin()
             for source in making.sources:
                 if making.add:
-                    self._read(found, source.rank, source.seq)
+                    self._read(found, source.rank, source.seq, source.seq + 1)
                 else:
                     self._of(found, source)
             if making.add:
                 found.run(["aten.add"])
             presented.record = renamed(
-                presented.record, inputs=[_earlier(i, seq) for i in found.inputs], ops=found.ops
+                presented.record, inputs=self._narrowed(found.inputs, seq), ops=found.ops
             )
 
+    def reads(self) -> dict[str, set[str]]:
+        """Presented tap -> names of the taps and weights that it was computed from."""
+        found: dict[str, set[str]] = {}
+        for presented in self.made.presented:
+            names = found.setdefault(presented.record.tap, set())
+            for source in presented.record.inputs:
+                name = source.name if source.seq is None else self.taps[source.seq]
+                names.add(name or "")
+        return found
+
+    def _narrowed(self, inputs: list[Input], seq: int) -> list[Input]:
+        """Of the parts of one fused tensor, and of one fused weight, those that the other run read;
+        all of them where it read none."""
+        reads = self.agreement.reads.get(self.taps[seq], ())
+        groups: dict[object, list[Input]] = defaultdict(list)
+        for source in inputs:
+            if source.seq is not None and source.seq in self.part_of:
+                groups[self.part_of[source.seq]].append(source)
+            elif source.kind == "weight":
+                groups["weights"].append(source)
+        dropped: list[Input] = []
+        for group in groups.values():
+            unread = [i for i in group if self._name(i) not in reads]
+            if len(unread) < len(group):
+                dropped += unread
+        return [source for source in inputs if source not in dropped]
+
+    def _name(self, source: Input) -> str:
+        return self.taps[source.seq] if source.seq is not None else source.name or ""
+
     def _go_through(self) -> None:
-        """What every record without a counterpart was computed from, in execution order."""
+        """What every record would stand for without a counterpart, in execution order."""
         last: dict[tuple[int, str], int] = {}
         for record in self.dump.records():
-            if self.shown.get((record.rank, record.seq)):
-                continue
             found = self.through[record.rank, record.seq] = Origin()
-            if record.tap in self.equal:
+            if record.tap in self.agreement.equal:
                 continue
             if record.same_as is not None:
-                self._read(found, record.rank, record.same_as)
+                self._read(found, record.rank, record.same_as, record.seq)
             elif not record.inputs:
                 found.add(Input(kind="unknown", name=record.tap))
                 found.run(record.ops)
@@ -109,7 +167,7 @@ class Edges:
                 self._of(found, record)
             if "s" in record.axes.split():  # who reads keys reads the rows of earlier records too
                 key = (record.rank, record.tap)
-                if key in last:
+                if key in last and not self.shown.get((record.rank, record.seq)):
                     found.join(self.through[record.rank, last[key]])
                 last[key] = record.seq
 
@@ -117,25 +175,18 @@ class Edges:
         """What a stored record was computed from."""
         for source in stored.inputs:
             if source.kind == "record" and source.seq is not None:
-                self._read(found, stored.rank, source.seq)
+                self._read(found, stored.rank, source.seq, stored.seq)
             elif source.kind == "weight" and source.name is not None:
-                names = self.weights(source.name)
+                names = self.agreement.weights(source.name)
                 found.add(*(Input(kind="weight", name=n, digest=source.digest) for n in names))
-            else:
+            elif source.kind != "value" or self.agreement.values(source.name or ""):
                 found.add(source)
         found.run(stored.ops)
 
-    def _read(self, found: Origin, rank: int, seq: int) -> None:
-        """What reading a stored record means."""
-        shown = self.shown.get((rank, seq))
+    def _read(self, found: Origin, rank: int, seq: int, before: int) -> None:
+        """What reading a stored record means to one that is recorded as ``before``."""
+        shown = [s for last, s in self.shown.get((rank, seq), ()) if last < before]
         if shown:
-            found.add(*shown)
+            found.add(*(Input(kind="record", seq=s) for s in dict.fromkeys(shown)))
         else:
             found.join(self.through[rank, seq])
-
-
-def _earlier(source: Input, seq: int) -> Input:
-    """An input; of a record that is presented only later (joined from several), that it is not known."""
-    if source.kind == "record" and source.seq is not None and source.seq >= seq:
-        return Input(kind="unknown", name="a part of a joined tap")
-    return source

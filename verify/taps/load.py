@@ -77,7 +77,8 @@ def parse_map(text: str, where: str) -> TapMap:
 def _fault(rule: TapRule | WeightRule | Alone, whole: TapMap) -> str:
     """What is wrong with a rule by itself; empty if nothing is."""
     if isinstance(rule, Alone):
-        return "" if (rule.tap is None) != (rule.weight is None) else "one of tap and weight"
+        kinds = [name for name in (rule.tap, rule.weight, rule.value) if name is not None]
+        return "" if len(kinds) == 1 else "one of tap, weight and value"
     if (rule.split is None) != (rule.take is None):
         return "split and take belong together"
     if rule.split is not None and rule.take not in rule.split:

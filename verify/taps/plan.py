@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
@@ -30,11 +30,22 @@ class Plan:
     """Tap of B that no rule uses -> the name that it is listed under."""
     alone: dict[str, Alone] = field(default_factory=dict)
     """Tap of B that the map says has no counterpart."""
+    repeats: list[str] = field(default_factory=list)
+    """Taps of B without a rule that hold the very tensors of taps with one."""
 
 
-def plan(tap_map: TapMap, taps_a: Iterable[str], taps_b: Iterable[str]) -> Plan:
+def plan(
+    tap_map: TapMap,
+    taps_a: Iterable[str],
+    taps_b: Iterable[str],
+    repeats_b: Mapping[str, Collection[str]] | None = None,
+) -> Plan:
     """Apply the rules to the tap names of two runs; of several rules for one tap of A the first one
-    whose taps are all there counts."""
+    whose taps are all there counts.
+
+    Args:
+        repeats_b: taps of B whose records all repeat tensors of other taps -> those taps.
+    """
     wanted, there = list(dict.fromkeys(taps_a)), list(dict.fromkeys(taps_b))
     found = Plan()
     made: dict[str, Derived] = {}
@@ -59,6 +70,11 @@ def plan(tap_map: TapMap, taps_a: Iterable[str], taps_b: Iterable[str]) -> Plan:
             found.same.append(tap)
         else:
             found.open[tap] = f"B: {tap}" if tap in names else tap
+    shown = used | set(found.same)
+    for tap, held in (repeats_b or {}).items():
+        if tap in found.open and shown.issuperset(held):
+            del found.open[tap]
+            found.repeats.append(tap)
     return found
 
 

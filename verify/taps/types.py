@@ -57,16 +57,21 @@ class WeightRule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     a: str
     b: str
     split: list[str] | None = None
+    """As of taps, over the rows of the weight (its first axis)."""
     take: str | None = None
+    reordered: bool = False
+    """The values stand in another order, so that digests cannot tell: taken to be equal."""
 
 
 class Alone(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
-    """Taps or weights of one side (a glob) for which the other has no counterpart, and why."""
+    """Taps, weights or values from outside of one side (a glob) for which the other has no
+    counterpart, and why."""
 
     side: Side
     why: str
     tap: str | None = None
     weight: str | None = None
+    value: str | None = None
     equal: bool = False
     """What reads it is judged as if both runs had the same there. An assumption: it is listed."""
 

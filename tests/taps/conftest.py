@@ -1,0 +1,45 @@
+"""Runs of a small Llama and of its fused form, captured once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.support.fused_llama import VLLM, Fault, fused_like
+from tests.support.llama_pair import run, small_llama
+from verify.dumps.format import Dump, open_dump
+
+Runs = Callable[..., tuple[Dump, Dump]]
+
+LAYERS = 3
+
+
+@pytest.fixture(scope="session")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    """(dump of the transformers model, dump of its fused form with these settings)."""
+    folder = tmp_path_factory.mktemp("llamas")
+    done: dict[tuple[object, ...], Path] = {}
+
+    def captured(key: tuple[object, ...], make: Callable[[], torch.nn.Module], **options) -> Path:
+        if key not in done:
+            done[key] = run(make(), folder / f"run-{len(done)}", **options)
+        return done[key]
+
+    def pair(
+        dtype: str = "float32",
+        names=VLLM,
+        level: str = "full",
+        fault: Fault | None = None,
+        interleaved: bool = False,
+    ) -> tuple[Dump, Dump]:
+        model = small_llama(getattr(torch, dtype), LAYERS)
+        a = captured((dtype, level), lambda: model, level=level)
+        b = captured(
+            (dtype, level, names, fault, interleaved),
+            lambda: fused_like(model, names, fault=fault, interleaved=interleaved),
+            level=level,
+        )
+        return open_dump(a), open_dump(b)
+
+    return pair
