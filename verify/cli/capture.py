@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from verify.cli.capture_command import capture_command, new_folder
+from verify.dumps.auto.settings import Settings
+from verify.dumps.sizes import parse_bytes
 from verify.errors import ArgumentError, DumpExistsError
 
 if TYPE_CHECKING:
@@ -19,6 +22,14 @@ if TYPE_CHECKING:
 
 
 def capture(
+    context: typer.Context,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="After `--`: your own program; the first model that it calls is recorded.",
+            show_default=False,
+        ),
+    ] = None,
     model: Annotated[
         str,
         typer.Option(
@@ -71,7 +82,25 @@ def capture(
         Path | None, typer.Option("--out", "-o", help="New folder; default: runs/<name>.")
     ] = None,
 ) -> None:
-    """Record a greedy generation run of a real model, every step and every selected tap."""
+    """Record a greedy generation run of a real model, every step and every selected tap; or a
+    program of your own."""
+    budget = None if byte_budget is None else parse_bytes(byte_budget, "--byte-budget")
+    if command:
+        raise typer.Exit(
+            capture_command(
+                context,
+                command,
+                Settings(
+                    out=new_folder(out, command).absolute(),
+                    level=level,
+                    edges=edges,
+                    taps=tuple(taps or ()),
+                    steps=steps,
+                    rows=rows,
+                    byte_budget=budget,
+                ),
+            )
+        )
     # The model, its library and torch load here: `verify --help` does without.
     from verify.dumps.hf.record import Request, check_request, record_generation
 
@@ -87,7 +116,7 @@ def capture(
         taps=tuple(taps or ()),
         level=level,
         edges=edges,
-        byte_budget=None if byte_budget is None else _bytes(byte_budget),
+        byte_budget=budget,
         steps=steps,
         rows=rows,
         tape=tape,
@@ -115,18 +144,6 @@ def _read_prompt(path: Path) -> str:
         raise ArgumentError(
             "a prompt file cannot be read as UTF-8 text", where=path, found=error
         ) from error
-
-
-def _bytes(text: str) -> int:
-    """``500M`` and the like; K, M, G and T are powers of 1000."""
-    units = {"K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-    number, unit = (text[:-1], units[text[-1].upper()]) if text[-1:].upper() in units else (text, 1)
-    try:
-        return int(float(number) * unit)
-    except (ValueError, OverflowError):
-        raise ArgumentError(
-            "not a number of bytes", where="--byte-budget", found=text, allowed="500M, 2G, 1000000"
-        ) from None
 
 
 def _free_folder(name: str) -> Path:
