@@ -168,6 +168,11 @@ class PartReader:
         """What the column ``record`` of rows.parquet must hold."""
         return np.repeat(np.asarray(self._seq, np.int64), np.diff(self._stops, prepend=0))
 
+    def lines(self, records: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Lines of rows.parquet of the rows ``rows`` of records by their place in the part."""
+        starts = np.concatenate([np.zeros(1, np.int64), self._stops[:-1]])
+        return np.asarray(starts[records] + rows)
+
     def rows(self, table: RowTable, record: Record) -> Rows:
         """Rows of one record out of the table that ``load_rows`` gave."""
         stop = int(self._stops[np.searchsorted(self._seq, record.seq)])

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import xxhash
@@ -22,6 +22,7 @@ from verify.dumps.format.row_table import RowTable
 from verify.dumps.format.schema import Manifest, Record, Rows
 from verify.dumps.format.tensors import read_rows
 from verify.dumps.format.tokens import TokenTrack, token_tracks
+from verify.dumps.summaries import BUCKETS
 from verify.errors import ArgumentError
 
 CHECK_BLOCK: Final = 4 << 20
@@ -143,6 +144,26 @@ class Dump:
         for start, part in zip(starts.tolist(), parts, strict=True):
             own = slice(start, start + part.n_records)
             yield places[own][holds[own]], part.load_rows()
+
+    def sketches(self, numbers: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Sketches [rows, 16] of the rows ``rows`` of the records at the places ``numbers`` of
+        :meth:`table`, of which each keeps them.
+
+        Raises:
+            CorruptDumpError: a table of rows does not belong to the records.
+        """
+        table, (starts, parts) = self.table(), self._part_starts
+        held = np.where(table.same_as == NOBODY, table.seq, table.same_as)[numbers]
+        stored = self._stored.numbers(table.rank[numbers], held)
+        of_part = np.searchsorted(starts, stored, side="right") - 1
+        found = np.empty((len(rows), BUCKETS), np.float32)
+        for number in np.unique(of_part).tolist():
+            some = np.flatnonzero(of_part == number)
+            part = parts[number]
+            sketch = self._table(part).sketch
+            assert sketch is not None
+            found[some] = sketch[part.lines(stored[some] - starts[number], rows[some])]
+        return found
 
     def rows(self, record: Record) -> Rows:
         """Identities, digests and what else is kept of the rows of ``record``.

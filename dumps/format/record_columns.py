@@ -185,7 +185,10 @@ def group(columns: list[Any], lines: int) -> tuple[Numbers, NDArray[np.int32]]:
     for column in columns:
         total = mixed(total + column.hash())
     _, first, found = np.unique(total, return_index=True, return_inverse=True)
-    found = found.reshape(-1)
+    order = np.argsort(first)  # groups in the order of their first lines
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    first, found = first[order], place[found.reshape(-1)]
     if all(column.same(first[found]) for column in columns):
         return first, found.astype(np.int32)
     return np.arange(lines), np.arange(lines, dtype=np.int32)

@@ -249,7 +249,9 @@ def small(values: NDArray[Any]) -> NDArray[Any]:
         return values
     low, high = int(values.min()), int(values.max())
     if low == high:
-        return np.broadcast_to(np.array(low, np.int64), values.shape)
+        return np.broadcast_to(values[:1].copy(), values.shape)
+    if values.dtype == np.bool_:
+        return values
     fits = np.iinfo(np.int32)
     return values.astype(np.int32, copy=False) if fits.min <= low and high <= fits.max else values
 

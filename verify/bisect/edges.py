@@ -67,4 +67,5 @@ class RunEdges:
     def _keys(self, entries: Rows) -> Rows:
         """One integer a row: its sequence and position."""
         limit = int(self.index.position.max(initial=0)) + 2
-        return self.index.sequence[entries] * np.int64(limit) + self.index.position[entries] + 1
+        keys = self.index.sequence[entries] * np.int64(limit) + self.index.position[entries] + 1
+        return np.asarray(keys)

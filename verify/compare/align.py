@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 
 from verify.compare.index import PADDING, Names, RowIndex, index_rows
 from verify.dumps.format import Dump
-from verify.dumps.format.schema import Record
 
 Entries = NDArray[np.int64]
 
@@ -47,12 +47,13 @@ def align(dump_a: Dump, dump_b: Dump) -> Alignment:
     sequences = Names()
     a, b = index_rows(dump_a, sequences), index_rows(dump_b, sequences)
     a.sequences = b.sequences = sequences.names()
-    groups = Names()
-    keys_a, keys_b = _keys(a, b, [groups.code(_group(r)) for r in a.records],
-                           [groups.code(_group(r)) for r in b.records])  # fmt: skip
-    sorted_a, sorted_b = _Sorted(keys_a, a), _Sorted(keys_b, b)
+    keys_a, keys_b = _keys(a, b)
+    sorted_a = _Sorted(keys_a, a)
+    alike = _alike(keys_a, keys_b) and _alike(a.sequence, b.sequence)
+    sorted_b = sorted_a if alike else _Sorted(keys_b, b)
+    del keys_a, keys_b
     rows_a, rows_b = sorted_a.join(sorted_b)
-    order = np.lexsort((rows_a, _tap_order(a)[rows_a]))
+    order = _by_tap(a, rows_a)
     return Alignment(
         a=a,
         b=b,
@@ -65,22 +66,24 @@ def align(dump_a: Dump, dump_b: Dump) -> Alignment:
     )
 
 
-def _group(record: Record) -> tuple[str, int, int]:
-    return (record.tap, record.occurrence, record.rank)
+def _alike(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    return len(a) == len(b) and bool((a == b).all())
 
 
-def _tap_order(index: RowIndex) -> NDArray[np.int64]:
-    """For each row the number of its tap, counted by first appearance in execution order."""
-    taps = Names()
-    codes = np.array([taps.code(record.tap) for record in index.records], np.int64)
-    return codes[index.record]
+def _by_tap(index: RowIndex, rows: Entries) -> Entries:
+    """Order of ``rows`` by tap, counted by first appearance, and then by execution."""
+    order = np.argsort(rows, kind="stable")
+    numbers = {tap: number for number, tap in enumerate(index.records.tap_names)}
+    # Kinds that no record has (of another part of the dump) are in no row.
+    least = np.min_scalar_type(len(numbers))
+    codes = index.records.by_kind(lambda kind: numbers.get(kind.tap, 0), least)
+    return order[np.argsort(codes[index.record[rows[order]]], kind="stable")]
 
 
-def _keys(
-    a: RowIndex, b: RowIndex, groups_a: list[int], groups_b: list[int]
-) -> tuple[Entries, Entries]:
+def _keys(a: RowIndex, b: RowIndex) -> tuple[Entries, Entries]:
     """One integer a row, equal exactly where the identities are."""
-    sides = [_columns(a, groups_a), _columns(b, groups_b)]
+    groups = Names()
+    sides = [_columns(a, groups), _columns(b, groups)]
     lows, bits = [], []
     for columns in zip(*sides, strict=True):
         low = min(int(column.min(initial=0)) for column in columns)
@@ -94,17 +97,26 @@ def _keys(
     return _packed(sides[0], lows, bits), _packed(sides[1], lows, bits)
 
 
-def _columns(index: RowIndex, groups: list[int]) -> list[NDArray[Any]]:
-    group = np.array([*groups, 0], np.int32)[index.record]
-    return [group, index.sequence, index.position, index.visit]
+def _columns(index: RowIndex, groups: Names) -> list[NDArray[Any]]:
+    """What identifies a row; ``groups`` numbers tap and occurrence in both runs."""
+    group = index.records.by_kind(lambda kind: groups.code(kind.key), np.int32)
+    rank = index.records.rank
+    return [
+        group[index.record],
+        rank[index.record] if rank.any() else np.broadcast_to(np.int32(0), len(index)),
+        index.sequence,
+        index.position,
+        index.visit,
+    ]
 
 
 def _packed(columns: list[NDArray[Any]], lows: list[int], bits: list[int]) -> Entries:
     keys = np.zeros(len(columns[0]), np.int64)
     for column, low, width in zip(columns, lows, bits, strict=True):
         keys <<= width
-        keys += column
-        keys -= low
+        if width:
+            keys += column
+            keys -= low
     return keys
 
 
@@ -112,18 +124,25 @@ class _Sorted:
     """The rows of one run in the order of their keys: those whose key occurs once, and the rest."""
 
     def __init__(self, keys: Entries, index: RowIndex) -> None:
-        rows = np.flatnonzero(index.sequence != PADDING)
-        rows = rows[np.argsort(keys[rows], kind="stable")]
+        padded = (index.sequence == PADDING).any()
+        rows = np.flatnonzero(index.sequence != PADDING) if padded else None
+        order = np.argsort(keys if rows is None else keys[rows])
+        rows = order if rows is None else rows[order]
         ordered = keys[rows]
         same = ordered[1:] == ordered[:-1]
         once = np.ones(len(rows), np.bool_)
         once[1:] &= ~same
         once[:-1] &= ~same
+        if once.all():
+            self.rows, self.keys, self.repeated = rows, ordered, rows[:0]
+            return
         self.rows, self.keys = rows[once], ordered[once]
         self.repeated = np.sort(rows[~once])
 
     def join(self, other: _Sorted) -> tuple[Entries, Entries]:
         """Rows of both sides with equal keys."""
+        if other is self:
+            return self.rows, self.rows
         at = np.searchsorted(other.keys, self.keys)
         at[at == len(other.keys)] = 0
         found = other.keys[at] == self.keys if len(other.keys) else np.zeros(len(at), np.bool_)
@@ -137,22 +156,50 @@ class _Sorted:
         return np.flatnonzero(left)
 
 
-def record_pairs(
-    alignment: Alignment, at: NDArray[np.int64]
+def kind_pairs(
+    alignment: Alignment, at: NDArray[Any] | slice
 ) -> tuple[list[tuple[int, int]], NDArray[np.int64]]:
-    """The distinct (record of A, record of B) of matched rows in A's order, and which each has."""
+    """The distinct (record of A, record of B) of matched rows ``at``, as far as they differ in more
+    than what records of one kind do not share (:meth:`Records.by_kind`) or in whether words were
+    kept: an example of each, and which each row has."""
     a, b = alignment.a, alignment.b
-    width = len(b.records) + 1
-    keys = a.record[alignment.rows_a[at]].astype(np.int64) * width
-    keys += b.record[alignment.rows_b[at]]
-    distinct, inverse = np.unique(keys, return_inverse=True)
-    return [divmod(int(key), width) for key in distinct], inverse.reshape(-1)
+    width = 4 * max(1, len(b.records.kinds))
+    record_a, record_b = a.record[alignment.rows_a[at]], b.record[alignment.rows_b[at]]
+    keys = a.records.kind[record_a] * np.int64(width)
+    keys += 4 * b.records.kind[record_b].astype(np.int64)
+    keys += 2 * a.full[record_a].astype(np.int8) + b.full[record_b]
+    first, inverse = distinct(keys, width * max(1, len(a.records.kinds)))
+    return list(zip(record_a[first].tolist(), record_b[first].tolist(), strict=True)), inverse
+
+
+_TABLE = 1 << 24
+"""Keys below this are counted in a table instead of sorted."""
+
+
+def distinct(keys: Entries, limit: int) -> tuple[Entries, NDArray[np.int64]]:
+    """Where each distinct key below ``limit`` occurs first, in ascending order of the keys, and which
+    key stands at each place."""
+    if limit > _TABLE:
+        _, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+        return first, inverse.reshape(-1)
+    place = np.full(limit, -1, np.int64)
+    place[keys[::-1]] = np.arange(len(keys) - 1, -1, -1)  # the last one written is the first
+    present = np.flatnonzero(place >= 0)
+    first = place[present]
+    place[present] = np.arange(len(present))
+    return first, place[keys]
 
 
 def rows_by_pair(alignment: Alignment, at: Entries) -> Iterator[tuple[int, int, Entries]]:
     """Matched rows ``at`` by (record of A, record of B), in A's execution order."""
-    pairs, inverse = record_pairs(alignment, at)
-    order = np.argsort(inverse, kind="stable")
-    cuts = np.searchsorted(inverse[order], np.arange(1, len(pairs)))
-    for (a, b), some in zip(pairs, np.split(order, cuts), strict=False):
-        yield a, b, at[some]
+    record_a = alignment.a.record[alignment.rows_a[at]]
+    record_b = alignment.b.record[alignment.rows_b[at]]
+    keys = record_a * np.int64(len(alignment.b.records) + 1) + record_b
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    cuts = np.flatnonzero(keys[1:] != keys[:-1]) + 1
+    del keys
+    bounds = [0, *cuts.tolist(), len(at)] if len(at) else []
+    for start, stop in pairwise(bounds):
+        some = order[start:stop]
+        yield int(record_a[some[0]]), int(record_b[some[0]]), at[some]

@@ -27,8 +27,8 @@ def divergence(alignment: Alignment) -> dict[str, int]:
         CorruptDumpError: a token tensor is not what was stored.
     """
     a, b = alignment.a, alignment.b
-    is_token = np.array([record.tap == TOKENS_IN for record in a.records], np.bool_)
-    at = np.flatnonzero(is_token[a.record[alignment.rows_a]]) if len(a) else np.zeros(0, np.int64)
+    is_token = a.is_of(lambda record: record.tap == TOKENS_IN)
+    at = np.flatnonzero(is_token[a.record[alignment.rows_a]])
     entries = alignment.rows_a[at]
     ids_a, known_a = _first_words(a, entries)
     ids_b, known_b = _first_words(b, alignment.rows_b[at])
@@ -48,7 +48,9 @@ def other_context(alignment: Alignment, parted: dict[str, int]) -> NDArray[np.bo
     """
     a, rows = alignment.a, alignment.rows_a
     first = np.array([parted.get(name, _NEVER) for name in a.sequences] or [_NEVER], np.int64)
-    is_token = np.array([record.tap == TOKENS_IN for record in a.records] or [False], np.bool_)
+    if not parted:
+        return np.zeros(len(rows), np.bool_)
+    is_token = a.is_of(lambda record: record.tap == TOKENS_IN)
     limit = first[a.sequence[rows]]
     after_token = is_token[a.record[rows]] & (limit != _NEVER)
     return np.asarray(a.position[rows] >= limit + after_token)
@@ -60,12 +62,14 @@ def _first_words(
     """The token id of each entry, and whether it was kept."""
     ids = np.zeros(len(entries), np.int64)
     known = np.zeros(len(entries), np.bool_)
-    for number in np.unique(index.record[entries]):
-        record = index.records[number]
-        if index.dump.holder(record).kept != "full" or record.row_length != 1:
+    usable = index.full & (index.records.by_kind(lambda kind: kind.row_length, np.int64) == 1)
+    numbers = index.record[entries]
+    cuts = np.flatnonzero(np.diff(numbers)) + 1
+    for some in np.split(np.arange(len(entries)), cuts):
+        if not some.size or not usable[numbers[some[0]]]:
             continue
-        of_record = np.flatnonzero(index.record[entries] == number)
+        record = index.records[int(numbers[some[0]])]
         words = decode(index.dump.read_words(record), record.dtype)[:, 0]
-        ids[of_record] = words[index.row[entries[of_record]]].astype(np.int64)
-        known[of_record] = True
+        ids[some] = words[index.rows(entries[some])].astype(np.int64)
+        known[some] = True
     return ids, known

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from verify.dumps.format import Dump
+from verify.dumps.format.records import NOBODY, Records, small
+from verify.dumps.format.row_table import RowTable
 from verify.dumps.format.schema import Record
 from verify.dumps.summaries import STATISTICS
 
@@ -17,7 +20,8 @@ PADDING = -1
 """Sequence code of rows that belong to no sequence."""
 
 _SUM_SQ = STATISTICS.index("sum_sq")
-_FEW = 16  # names that a loop codes faster than Arrow
+
+Numbers = NDArray[np.int64]
 
 
 class Names:
@@ -35,31 +39,42 @@ class Names:
 
 @dataclass(slots=True)
 class RowIndex:
-    """Rows of one run in execution order, one entry a row."""
+    """Rows of one run in execution order, one entry a row. Columns are integers of as few bytes as
+    hold them, and take none where all rows agree."""
 
     dump: Dump
-    records: list[Record]
+    records: Records
     """In execution order; ``record`` counts in this list."""
     sequences: list[str]
     """Name of each sequence code."""
     record: NDArray[np.int32]
-    row: NDArray[np.int64]
-    """Row number in the row matrix of its record."""
     sequence: NDArray[np.int32]
-    position: NDArray[np.int64]
-    visit: NDArray[np.int64]
+    position: NDArray[Any]
+    visit: NDArray[Any]
     digest: NDArray[np.uint64]
     sum_sq: NDArray[np.float64]
     """Sum of squares of the finite elements; NaN where no statistics were kept."""
-    starts: NDArray[np.int64]
+    starts: NDArray[Any]
     """First entry of each record, and the number of entries at the end."""
+    full: NDArray[np.bool_]
+    """For each record whether its words were kept."""
+    has_sketch: NDArray[np.bool_]
 
     def __len__(self) -> int:
         return len(self.record)
 
+    def rows(self, entries: NDArray[Any]) -> NDArray[np.int64]:
+        """Row numbers of entries in the row matrices of their records."""
+        return np.asarray(entries - self.starts[self.record[entries]], np.int64)
+
     def entries(self, record: int) -> slice:
         """The entries of one record (by its place in ``records``)."""
         return slice(int(self.starts[record]), int(self.starts[record + 1]))
+
+    def is_of(self, ask: Callable[[Record], bool]) -> NDArray[np.bool_]:
+        """For each record whether ``ask`` holds (:meth:`Records.by_kind`), with a False behind the
+        last, so that an index without records can be looked up as well."""
+        return np.append(self.records.by_kind(ask), np.False_)
 
     def name(self, entry: int) -> str:
         """One row in words."""
@@ -72,7 +87,7 @@ class RowIndex:
 
 
 def index_rows(dump: Dump, sequences: Names) -> RowIndex:
-    """Read the row identities of a whole dump (about 60 bytes a row).
+    """Read the row identities of a whole dump (about 24 bytes a row).
 
     Args:
         sequences: codes shared with the run that this one is compared with; it grows.
@@ -80,41 +95,80 @@ def index_rows(dump: Dump, sequences: Names) -> RowIndex:
     Raises:
         CorruptDumpError: rows are not what was stored.
     """
-    records = dump.records()
-    lengths = np.fromiter((record.n_rows for record in records), np.int64, len(records))
+    records = dump.table()
+    lengths = records.by_kind(lambda kind: kind.n_rows, np.int64)
     starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     total = int(starts[-1])
-    index = RowIndex(
+    columns = _Columns(total)
+    for places, table in dump.row_tables():
+        columns.fill(_entries(starts, lengths, places), table, sequences)
+    holders = records.holders()
+    same = np.flatnonzero(records.same_as != NOBODY)
+    columns.repeat(_entries(starts, lengths, same), _entries(starts, lengths, holders[same]))
+    pa.default_memory_pool().release_unused()
+    full = records.by_kind(lambda kind: kind.kept == "full")
+    return RowIndex(
         dump=dump,
         records=records,
         sequences=[],
         record=np.repeat(np.arange(len(records), dtype=np.int32), lengths),
-        row=np.arange(total) - np.repeat(starts[:-1], lengths),
-        sequence=np.empty(total, np.int32),
-        position=np.empty(total, np.int64),
-        visit=np.empty(total, np.int64),
-        digest=np.empty(total, np.uint64),
-        sum_sq=np.empty(total),
-        starts=starts,
+        sequence=small(columns.sequence),
+        position=small(columns.position),
+        visit=small(columns.visit),
+        digest=columns.digest,
+        sum_sq=columns.sum_sq,
+        starts=small(starts),
+        full=full[holders],
+        has_sketch=small(columns.has_sketch),
     )
-    for number, record in enumerate(records):
-        # Copied at once: views would keep all tables of rows in memory.
-        at, rows = index.entries(number), dump.rows(record)
-        index.sequence[at] = _sequence_codes(rows.sequence, sequences)
-        index.position[at] = rows.position
-        index.visit[at] = rows.visit
-        index.digest[at] = rows.digest
-        index.sum_sq[at] = np.nan if rows.statistics is None else rows.statistics[:, _SUM_SQ]
-    dump.forget_rows()
-    pa.default_memory_pool().release_unused()
-    return index
 
 
-def _sequence_codes(names: NDArray[Any], sequences: Names) -> list[int] | NDArray[np.int32]:
-    if len(names) <= _FEW:
-        return [PADDING if name is None else sequences.code(name) for name in names]
-    coded = pa.array(names, pa.string()).dictionary_encode()
-    shared = [sequences.code(name) for name in coded.dictionary.to_pylist()]
-    table = np.array([*shared, PADDING], np.int32)
-    at = coded.indices.fill_null(len(shared)).to_numpy(zero_copy_only=False)
-    return np.asarray(table[at])
+def _entries(starts: Numbers, lengths: Numbers, records: Numbers) -> Numbers | slice:
+    """The entries of some records, in their order."""
+    if records.size and (np.diff(records) == 1).all():
+        return slice(int(starts[records[0]]), int(starts[records[-1] + 1]))
+    counts = lengths[records]
+    shift = starts[:-1][records] - (np.cumsum(counts) - counts)
+    return np.asarray(np.arange(int(counts.sum())) + np.repeat(shift, counts))
+
+
+class _Columns:
+    """The columns of an index while it is filled, part by part."""
+
+    def __init__(self, total: int) -> None:
+        self.sequence = np.empty(total, np.int32)
+        self.position = np.empty(total, np.int32)
+        self.visit = np.zeros(total, np.int32)
+        self.digest = np.empty(total, np.uint64)
+        self.sum_sq = np.broadcast_to(np.float64(np.nan), total)
+        self.has_sketch = np.zeros(total, np.bool_)
+
+    def fill(self, at: Numbers | slice, table: RowTable, sequences: Names) -> None:
+        """Copy the rows of a part: views would keep the tables of all parts in memory."""
+        names = [PADDING if n is None else sequences.code(n) for n in table.names[:-1]]
+        self.sequence[at] = np.array([*names, PADDING], np.int32)[table.sequence]
+        self.position = _filled(self.position, at, table.position)
+        self.visit = _filled(self.visit, at, table.visit)
+        self.digest[at] = table.digest
+        if table.statistics is not None:
+            if not self.sum_sq.flags.writeable:
+                self.sum_sq = np.full(len(self.digest), np.nan)
+            self.sum_sq[at] = np.where(table.has_statistics, table.statistics[:, _SUM_SQ], np.nan)
+        if table.sketch is not None:
+            self.has_sketch[at] = table.has_sketch
+
+    def repeat(self, at: Numbers | slice, held: Numbers | slice) -> None:
+        """Copy the rows of holders to the records that repeat them."""
+        for name in ("sequence", "position", "visit", "digest", "has_sketch", "sum_sq"):
+            column = getattr(self, name)
+            if column.flags.writeable:
+                column[at] = column[held]
+
+
+def _filled(column: NDArray[Any], at: Numbers | slice, values: NDArray[Any]) -> NDArray[Any]:
+    """``column`` with ``values`` entered, in more bytes if they need them."""
+    fits = np.iinfo(column.dtype)
+    if values.min(initial=0) < fits.min or values.max(initial=0) > fits.max:
+        column = column.astype(np.int64)
+    column[at] = values
+    return column

@@ -39,8 +39,8 @@ def pairs_of(alignment: Alignment, at: NDArray[np.int64]) -> Iterator[Pair]:
         yield Pair(
             alignment.a.records[a],
             alignment.b.records[b],
-            alignment.a.row[entries_a],
-            alignment.b.row[entries_b],
+            alignment.a.rows(entries_a),
+            alignment.b.rows(entries_b),
             rows,
         )
 
@@ -78,7 +78,7 @@ def read_entries(index: RowIndex, entries: NDArray[np.int64]) -> Words:
     for some in np.split(np.arange(len(entries)), np.flatnonzero(np.diff(numbers)) + 1):
         if some.size:
             record = index.records[int(numbers[some[0]])]
-            found.append(_read_some(index.dump, record, index.row[entries[some]]))
+            found.append(_read_some(index.dump, record, index.rows(entries[some])))
     return np.concatenate(found)
 
 

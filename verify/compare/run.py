@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from verify.compare.align import Alignment, align
 from verify.compare.context import divergence, other_context
+from verify.compare.digests import DigestRows
 from verify.compare.index import PADDING, RowIndex
 from verify.compare.measure import RowMeasures
 from verify.compare.result import Comparison
@@ -67,13 +68,14 @@ def _compare(a: Dump, b: Dump, taps: Sequence[str], keep_rows: bool) -> RowCompa
     wanted = chosen[0][alignment.a.record[alignment.rows_a]]
     compared, other = wanted & ~apart & (lacking.code == 0), wanted & apart
     measures = RowMeasures.zeros(len(compared) if keep_rows else 0)
+    digests = DigestRows.of(alignment, compared)
     groups = [
-        TapMeasure(alignment, at, measures if keep_rows else None)
+        TapMeasure(alignment, at, measures if keep_rows else None, digests)
         for at in by_tap(alignment, np.flatnonzero(compared))
     ]
     results = [group.run() for group in groups]
-    _verify_rest(a)
-    _verify_rest(b)
+    _verify_rest(alignment.a)
+    _verify_rest(alignment.b)
     comparison = Comparison(
         a=str(a.path),
         b=str(b.path),
@@ -95,12 +97,13 @@ def _compare(a: Dump, b: Dump, taps: Sequence[str], keep_rows: bool) -> RowCompa
 
 def _chosen(index: RowIndex, taps: Sequence[str]) -> NDArray[np.bool_]:
     """For each record whether its tap matches one of the globs."""
-    wanted = {r.tap: not taps or any(fnmatchcase(r.tap, g) for g in taps) for r in index.records}
-    return np.array([wanted[record.tap] for record in index.records] or [False], np.bool_)
+    if not taps:
+        return np.ones(max(1, len(index.records)), np.bool_)
+    return index.is_of(lambda kind: any(fnmatchcase(kind.tap, glob) for glob in taps))
 
 
 def _check_globs(alignment: Alignment, taps: Sequence[str]) -> None:
-    known = {r.tap: None for i in (alignment.a, alignment.b) for r in i.records}
+    known = dict.fromkeys([*alignment.a.records.tap_names, *alignment.b.records.tap_names])
     for glob in taps:
         if not any(fnmatchcase(tap, glob) for tap in known):
             shown = [*known][:6]
@@ -113,11 +116,10 @@ def _check_globs(alignment: Alignment, taps: Sequence[str]) -> None:
             )
 
 
-def _verify_rest(dump: Dump) -> None:
+def _verify_rest(index: RowIndex) -> None:
     """Check the tensors that no pair read: a dump with damaged parts is not to be trusted."""
-    for record in dump.records():
-        if dump.holder(record).kept == "full":
-            dump.verify_tensor(record)
+    for number in np.flatnonzero(index.full).tolist():
+        index.dump.verify_tensor(index.records[number])
 
 
 def _problems(a: Dump, b: Dump) -> list[str]:

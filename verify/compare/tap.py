@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.compare.align import Alignment, record_pairs
+from verify.compare.align import Alignment, kind_pairs
+from verify.compare.digests import DigestRows
 from verify.compare.elements import Pairing, Words
 from verify.compare.measure import Measure, RowMeasures
-from verify.compare.pairs import Pair, pairs_of, read_pair
+from verify.compare.pairs import pairs_of, read_pair
 from verify.compare.result import RowRef, TapComparison
 
 _GATHERED_BYTES = 1 << 20
@@ -24,12 +25,18 @@ class TapMeasure:
     Args:
         alignment: the matched rows of the two runs.
         measures: one entry a matched row; those of this tap are filled in.
+        digests: of the rows of which a run kept no words.
     """
 
     def __init__(
-        self, alignment: Alignment, at: NDArray[np.int64], measures: RowMeasures | None
+        self,
+        alignment: Alignment,
+        at: NDArray[np.int64],
+        measures: RowMeasures | None,
+        digests: DigestRows,
     ) -> None:
         self.alignment = alignment
+        self.digests = digests
         self.at = at
         self.measures = measures
         self.record_a = alignment.a.records[int(alignment.a.record[alignment.rows_a[at[0]]])]
@@ -48,13 +55,14 @@ class TapMeasure:
         Raises:
             CorruptDumpError: words are not those that were stored.
         """
-        a, b = self.alignment.a.dump, self.alignment.b.dump
-        for pair in pairs_of(self.alignment, self.at):
-            if a.holder(pair.a).kept == "full" == b.holder(pair.b).kept:
-                for some, words_a, words_b in read_pair(a, b, pair):
+        x = self.alignment
+        full = x.a.full[x.a.record[x.rows_a[self.at]]] & x.b.full[x.b.record[x.rows_b[self.at]]]
+        if full.any():
+            for pair in pairs_of(x, self.at if full.all() else self.at[full]):
+                for some, words_a, words_b in read_pair(x.a.dump, x.b.dump, pair):
                     self._gather(pair.at[some], words_a, words_b)
-            else:
-                self._add_digests(pair)
+        if not full.all():
+            self._add_digests(self.at[~full] if full.any() else self.at)
         self._add_gathered()
         return self._result()
 
@@ -87,26 +95,27 @@ class TapMeasure:
             )
             self._note_first(int(at[row]), element)
 
-    def _add_digests(self, pair: Pair) -> None:
-        """Rows of which a run kept no words compare by digest, and their size by sketch."""
-        a, b = self.alignment.a, self.alignment.b
-        entries_a, entries_b = self.alignment.rows_a[pair.at], self.alignment.rows_b[pair.at]
-        differing = a.digest[entries_a] != b.digest[entries_b]
-        found = RowMeasures.zeros(len(pair.at))
-        found.differing[:] = differing  # at least one element each
-        found.ref_sq[:] = a.sum_sq[entries_a]
-        found.diff_sq[:] = np.where(differing, _sketched(self.alignment, pair), 0.0)
-        self._keep(pair.at, found)
-        self.digest_rows += len(pair.at)
-        self._digest_diff_rows += int(differing.sum())
-        self.measure.rows += len(pair.at)
-        self.measure.differing_rows += int(differing.sum())
-        self.measure.elements += len(pair.at) * pair.a.row_length
-        self.measure.differing_elements += int(differing.sum())
-        self.measure.diff_sq += float(found.diff_sq.sum())
-        self.measure.ref_sq += float(found.ref_sq.sum())
-        if differing.any():
-            self._note_first(int(pair.at[differing][np.argmin(entries_a[differing])]), None)
+    def _add_digests(self, at: NDArray[np.int64]) -> None:
+        """Rows of which a run kept no words."""
+        entries = self.alignment.rows_a[at]
+        ref_sq = self.alignment.a.sum_sq[entries]
+        differing = at[self.digests.differing[at]]
+        diff_sq = self.digests.diff_sq[differing]
+        if self.measures is not None:  # the rest of it is zero
+            self.measures.ref_sq[at] = ref_sq
+            self.measures.differing[differing] = 1  # at least one element each
+            self.measures.diff_sq[differing] = diff_sq
+        self.digest_rows += len(at)
+        self._digest_diff_rows += len(differing)
+        self.measure.rows += len(at)
+        self.measure.differing_rows += len(differing)
+        self.measure.elements += len(at) * self.record_a.row_length
+        self.measure.differing_elements += len(differing)
+        self.measure.diff_sq += float(diff_sq.sum())
+        self.measure.ref_sq += float(ref_sq.sum())
+        if differing.size:
+            first = np.argmin(self.alignment.rows_a[differing])
+            self._note_first(int(differing[first]), None)
 
     def _keep(self, at: NDArray[np.int64], found: RowMeasures) -> None:
         if self.measures is not None:
@@ -159,26 +168,16 @@ class TapMeasure:
         )
 
 
-def _sketched(alignment: Alignment, pair: Pair) -> NDArray[np.float64]:
-    """||b - a||^2 estimated from the sketches (docs/digests.md); NaN where none were kept."""
-    a = alignment.a.dump.rows(pair.a).sketch
-    b = alignment.b.dump.rows(pair.b).sketch
-    if a is None or b is None:
-        return np.full(len(pair.at), np.nan)
-    difference = b[pair.rows_b].astype(np.float64) - a[pair.rows_a].astype(np.float64)
-    return np.asarray(np.einsum("ij,ij->i", difference, difference))
-
-
 def by_tap(alignment: Alignment, at: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
     """Split matched rows into those of one tap and one pair of dtypes, in A's execution order."""
     a, b = alignment.a, alignment.b
     groups: dict[tuple[str, str, str], int] = {}
-    pairs, inverse = record_pairs(alignment, at)
-    tap_of_pair = [
+    pairs, inverse = kind_pairs(alignment, at)
+    of_pair = [
         groups.setdefault((a.records[x].tap, a.records[x].dtype, b.records[y].dtype), len(groups))
         for x, y in pairs
     ]
-    codes = np.array([*tap_of_pair, 0], np.int64)[inverse]
+    codes = np.array([*of_pair, 0], np.min_scalar_type(len(groups)))[inverse]
     order = np.argsort(codes, kind="stable")
-    cuts = np.searchsorted(codes[order], np.arange(1, len(groups)))
+    cuts = np.flatnonzero(np.diff(codes[order])) + 1
     yield from (at[some] for some in np.split(order, cuts) if some.size)

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.compare.align import Alignment, record_pairs
+from verify.compare.align import Alignment, kind_pairs
 from verify.compare.index import PADDING, Names, RowIndex
 from verify.compare.result import Unmatched
 from verify.dumps.format.schema import Record
@@ -43,14 +43,16 @@ class Lacking:
 def incomparable_rows(alignment: Alignment) -> Lacking:
     """Which matched rows cannot be compared, by their records."""
     a, b = alignment.a, alignment.b
-    pairs, inverse = record_pairs(alignment, np.arange(len(alignment.rows_a)))
+    pairs, inverse = kind_pairs(alignment, slice(None))
     texts = Names()
     texts.code(None)
     codes = [
-        texts.code(incomparable(a.records[x], b.records[y], _kept(a, x), _kept(b, y)))
+        texts.code(incomparable(a.records[x], b.records[y], bool(a.full[x]), bool(b.full[y])))
         for x, y in pairs
     ]
-    return Lacking(np.array([*codes, 0], np.int64)[inverse], texts.names())
+    if not any(codes):
+        return Lacking(np.broadcast_to(np.int64(0), len(inverse)), texts.names())
+    return Lacking(np.array(codes, np.int64)[inverse], texts.names())
 
 
 def list_unmatched(
@@ -91,10 +93,6 @@ def _sides(
     yield "b", x.b, x.a, x.alone_b, x.repeated_b
 
 
-def _kept(index: RowIndex, record: int) -> bool:
-    return index.dump.holder(index.records[record]).kept == "full"
-
-
 def _add_matched(
     found: _Found,
     alignment: Alignment,
@@ -111,8 +109,8 @@ def _add_alone(
     if not entries.size:
         return
     name = "B" if side == "a" else "A"
-    ranks = {record.rank for record in other.records}
-    taps = {record.tap for record in other.records}
+    ranks, mine = np.unique(other.records.rank), index.record[entries]
+    taps = set(other.records.tap_names)
     sequences = np.unique(other.sequence[other.sequence != PADDING])
     texts = [
         f"{name} holds no row there",
@@ -123,16 +121,10 @@ def _add_alone(
     ]
     reason = _is_elsewhere(index, other, entries).astype(np.int64)
     reason[~np.isin(index.sequence[entries], sequences)] = 2
-    reason[~_of_record(index, entries, [r.tap in taps for r in index.records])] = 3
-    reason[~_of_record(index, entries, [r.rank in ranks for r in index.records])] = 4
+    reason[~index.records.by_kind(lambda kind: kind.tap in taps)[mine]] = 3
+    reason[~np.isin(index.records.rank, ranks)[mine]] = 4
     for number, text in enumerate(texts):
         _add(found, side, index, entries[reason == number], text)
-
-
-def _of_record(
-    index: RowIndex, entries: NDArray[np.int64], values: list[bool]
-) -> NDArray[np.bool_]:
-    return np.array([*values, False], np.bool_)[index.record[entries]]
 
 
 def _is_elsewhere(
@@ -143,12 +135,12 @@ def _is_elsewhere(
 
     def keys(of: RowIndex, at: NDArray[np.int64]) -> NDArray[np.int64]:
         """One integer a row; -1 where its position is none of ``positions``."""
-        codes = np.array([*(taps.code(r.tap) for r in of.records), 0], np.int64)
+        codes = of.records.by_kind(lambda kind: taps.code(kind.tap), np.int64)
         place = np.minimum(np.searchsorted(positions, of.position[at]), len(positions) - 1)
         found = codes[of.record[at]] * len(of.sequences) + of.sequence[at]
         found = found * len(positions) + place
         found[positions[place] != of.position[at]] = -1
-        return found
+        return np.asarray(found, np.int64)
 
     return np.isin(keys(index, entries), keys(other, np.flatnonzero(other.sequence != PADDING)))
 
@@ -160,9 +152,16 @@ def _add(
     entries: NDArray[np.int64],
     reason: str,
 ) -> None:
-    """Count rows under (side, tap, reason)."""
-    records, first, counts = np.unique(index.record[entries], return_index=True, return_counts=True)
-    for record, at, count in zip(records, first, counts, strict=True):
-        key = (side, index.records[record].tap, reason)
-        before, shown = found.get(key, (0, index.name(int(entries[at]))))
-        found[key] = (before + int(count), shown)
+    """Count rows under (side, tap, reason), with the first of them in execution order."""
+    if not entries.size:
+        return
+    taps = Names()
+    codes = index.records.by_kind(lambda kind: taps.code(kind.tap), np.int64)[index.record[entries]]
+    first = np.full(len(taps.codes), len(index), np.int64)
+    np.minimum.at(first, codes, entries)
+    counts = np.bincount(codes, minlength=len(first))
+    for code in np.argsort(first, kind="stable").tolist():
+        if counts[code]:
+            key = (side, taps.names()[code], reason)
+            before, shown = found.get(key, (0, index.name(int(first[code]))))
+            found[key] = (before + int(counts[code]), shown)

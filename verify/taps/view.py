@@ -87,6 +87,14 @@ class View(Dump):
             if record.same_as is None:
                 yield np.array([number]), RowTable.of(self.rows(record), record.seq)
 
+    def sketches(self, numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        found = []
+        for number, row in zip(numbers.tolist(), rows.tolist(), strict=True):
+            sketch = self.rows(self._ordered[number]).sketch
+            assert sketch is not None
+            found.append(sketch[row])
+        return np.array(found)
+
     def record(self, seq: int, rank: int = 0) -> Record:
         if (rank, seq) not in self._presented:
             raise ArgumentError("no such record", where=self.path, found=f"seq {seq}, rank {rank}")
