@@ -1,0 +1,140 @@
+"""Which families of B may be a family of A, with what speaks for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+
+from verify.taps.families import Family
+from verify.taps.fits import NEAR, Fit, Fitter, roundoff
+from verify.taps.sampling import Tap
+
+SHIFTS = (0, -1, 1)
+"""By how much the layer numbers of B may be off: a stream that leaves layer n enters layer n + 1."""
+
+_CLOSE = 4.0
+"""Distances within this factor do not tell candidates apart."""
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A family of A made from one family of B, or as the sum of two."""
+
+    a: Family
+    sources: tuple[Family, ...]
+    shift: int
+    fits: dict[int | None, Fit] = field(default_factory=dict)
+    """Layer of A -> how well it fits, for the layers that were looked at."""
+
+    @property
+    def best(self) -> float:
+        """The smallest distance of all layers: behind a fault of B all others are large."""
+        return min(fit.distance for fit in self.fits.values())
+
+    @property
+    def fit(self) -> Fit:
+        """That of the layer that fits best."""
+        return min(self.fits.values(), key=lambda fit: fit.distance)
+
+    @property
+    def kind(self) -> int:
+        """Simpler ones count first: a tap of the run, a part of one, another order, a sum."""
+        if len(self.sources) > 1:
+            return 3
+        fit = self.fit
+        return 2 if fit.heads or fit.transposed else int(not fit.is_plain)
+
+    def pairs(self) -> list[tuple[Tap, list[Tap]]]:
+        """Every tap of A that it covers, with its taps of B."""
+        found = []
+        for number, tap in self.a.members.items():
+            partners = [source.partner(number, self.shift) for source in self.sources]
+            there = [partner for partner in partners if partner is not None]
+            if len(there) == len(partners):
+                found.append((tap, there))
+        return found
+
+    def similarity(self) -> float:
+        """How alike the names are, from 0 to 1."""
+        ratios = [
+            SequenceMatcher(None, self.a.template, source.template, autojunk=False).ratio()
+            for source in self.sources
+        ]
+        return sum(ratios) / len(ratios)
+
+
+def find_candidates(
+    a: Family, families: Sequence[Family], fitter: Fitter, limit: float = NEAR
+) -> list[Candidate]:
+    """Families of B that may be ``a`` as they are, in part, or in another order.
+
+    Args:
+        limit: largest distance in the layer that fits best.
+    """
+    found = []
+    for b in families:
+        for shift in SHIFTS if not (a.is_single or b.is_single) else (0,):
+            candidate = Candidate(a, (b,), shift)
+            _fill(candidate, fitter)
+            if candidate.fits and candidate.best <= limit:
+                found.append(candidate)
+    return found
+
+
+def _fill(candidate: Candidate, fitter: Fitter) -> None:
+    """Try the transformation that fits the first layer best on the others."""
+    (b,) = candidate.sources
+    best: Fit | None = None
+    for number in candidate.a.sample():
+        tap, partner = candidate.a.members[number], b.partner(number, candidate.shift)
+        if partner is None:
+            continue
+        if best is None or best.distance > NEAR:
+            fit = fitter.moved(tap, partner)
+        else:
+            fit = fitter.again(tap, partner, best)
+        if fit is None:
+            continue
+        if best is not None and fit.how != best.how:
+            candidate.fits = {}  # another transformation fits better from here on
+        candidate.fits[number] = fit
+        best = fit if best is None or fit.distance < best.distance else best
+
+
+def find_sums(
+    a: Family, families: Sequence[Family], fitter: Fitter, limit: float = NEAR
+) -> list[Candidate]:
+    """Pairs of families of B that add up to ``a``."""
+    alike = [f for f in families if f.any.row_length == a.any.row_length and f.any.is_float]
+    found = []
+    for first, second in _pairs(alike):
+        for shift in SHIFTS if not a.is_single else (0,):
+            candidate = Candidate(a, (first, second), shift)
+            for number in a.sample():
+                parts = [family.partner(number, shift) for family in (first, second)]
+                if parts[0] is None or parts[1] is None:
+                    continue
+                fit = fitter.added(a.members[number], parts[0], parts[1])
+                if fit is None or fit.distance > limit:
+                    break
+                candidate.fits[number] = fit
+            if candidate.fits:
+                found.append(candidate)
+    return found
+
+
+def _pairs(families: Sequence[Family]) -> Iterator[tuple[Family, Family]]:
+    for place, first in enumerate(families):
+        for second in families[place + 1 :]:
+            if first.is_single == second.is_single:
+                yield first, second
+
+
+def closest(candidates: list[Candidate]) -> list[Candidate]:
+    """Those that values cannot tell from the best one."""
+    if not candidates:
+        return []
+    least = min(candidate.best for candidate in candidates)
+    room = max(_CLOSE * least, roundoff(candidates[0].a.any) / _CLOSE)
+    return [candidate for candidate in candidates if candidate.best <= room]

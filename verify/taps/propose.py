@@ -1,0 +1,190 @@
+"""A tap map from two runs: names, shapes, order, and the values of the same tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from verify.dumps.format import Dump
+from verify.errors import NotComparableError
+from verify.taps.apply import repeats
+from verify.taps.candidates import SHIFTS, Candidate, find_candidates, find_sums
+from verify.taps.choose import Choice, choose
+from verify.taps.evidence import line_of
+from verify.taps.families import Family, families
+from verify.taps.fits import Fitter, is_telling
+from verify.taps.patterns import match
+from verify.taps.proposal import Line, Proposal
+from verify.taps.sampling import Side, Tap, shared_rows
+from verify.taps.sizes import sizes_of
+from verify.taps.spelling import Speller, shifted
+from verify.taps.types import TapMap
+from verify.taps.unfit import by_shape
+from verify.taps.weights import propose_weights
+
+
+def propose(a: Dump, b: Dump, name: str = "proposed") -> Proposal:
+    """Find for every tap of A the tap or taps of B that hold the same numbers.
+
+    Args:
+        name: of the map.
+
+    Raises:
+        NotComparableError: the runs share no row.
+        CorruptDumpError: words or rows are not those that were stored.
+    """
+    side_a, side_b = Side(a), Side(b)
+    keys = shared_rows(side_a, side_b)
+    if not keys:
+        raise NotComparableError(
+            "the runs have no row in common",
+            where=f"{a.path} and {b.path}",
+            hint="a map is proposed from the same tokens: capture both runs with the same prompts "
+            "and sequence names",
+        )
+    sizes = sizes_of([a.manifest.model.config, b.manifest.model.config])
+    dims = [sizes["head_dim"]] if "head_dim" in sizes else None
+    fitter = Fitter(side_a, side_b, keys, *([dims] if dims else []))
+    return _Proposer(a, b, side_a, side_b, fitter, Speller(sizes)).run(name)
+
+
+class _Proposer:
+    def __init__(
+        self, a: Dump, b: Dump, side_a: Side, side_b: Side, fitter: Fitter, speller: Speller
+    ) -> None:
+        self.a, self.b, self.fitter, self.speller = a, b, fitter, speller
+        self.side_a, self.side_b = side_a, side_b
+        self.families_b = families(side_b.taps)
+        self.singles_b = [
+            f if f.is_single else f.only(number) for f in self.families_b for number in f.members
+        ]
+        self.lines: list[Line] = []
+        self.used: set[str] = set()
+        self.covered: set[str] = set()
+
+    def run(self, name: str) -> Proposal:
+        wanted = [f for f in families(self.side_a.taps) if f.place != "last"]
+        self._take(self._by_values(wanted, self.families_b))
+        self._take(self._by_values(self._left(wanted), self.singles_b))
+        self._take(self._sums(self._left(wanted)))
+        self._take(self._sums(self._left(wanted), singles=True))
+        for choice in by_shape(self._left(wanted), self._unused(), self.covered):
+            self._add(choice)
+        return self._proposal(name)
+
+    def _by_values(self, wanted: list[Family], offered: Sequence[Family]) -> list[list[Candidate]]:
+        found = []
+        for family in wanted:
+            if self._tells(family):
+                limit = None if family.any.is_float else 0.0
+                candidates = (
+                    find_candidates(family, offered, self.fitter)
+                    if limit is None
+                    else find_candidates(family, offered, self.fitter, limit)
+                )
+                found.append(candidates)
+        return [candidates for candidates in found if candidates]
+
+    def _sums(self, wanted: list[Family], singles: bool = False) -> list[list[Candidate]]:
+        offered = self.singles_b if singles else self.families_b
+        found = [
+            find_sums(family, self._in_layer(family, offered) if singles else offered, self.fitter)
+            for family in wanted
+            if family.any.is_float and self._tells(family)
+        ]
+        return [candidates for candidates in found if candidates]
+
+    def _in_layer(self, family: Family, offered: Sequence[Family]) -> list[Family]:
+        """Taps of B that may be parts of a sum in one layer: those of layers with its number."""
+        number = family.any.number
+        return [f for f in offered if number is None or f.any.number == number]
+
+    def _tells(self, family: Family) -> bool:
+        """Whether some values of a family are of more than a few kinds."""
+        tap = family.any
+        if tap.kept != "full" or not tap.is_float:
+            return True
+        return is_telling(self.fitter.of_a(tap, self.fitter.rows(tap)))
+
+    def _take(self, found: list[list[Candidate]]) -> None:
+        for choice in choose(found):
+            self._add(choice)
+
+    def _add(self, choice: Choice) -> None:
+        line = line_of(choice, self.speller)
+        self.lines.append(line)
+        pairs = choice.candidate.pairs()
+        self.covered |= {tap.name for tap, _ in pairs}
+        self.used |= {tap.name for _, taps in pairs for tap in taps}
+
+    def _left(self, wanted: list[Family]) -> list[Family]:
+        """Members that no line presents, each on its own unless all of a family are left."""
+        found = []
+        for family in wanted:
+            left = [n for n, tap in family.members.items() if tap.name not in self.covered]
+            if len(left) == len(family.members):
+                found.append(family)
+            else:
+                found += [family.only(number) for number in left]
+        return found
+
+    def _unused(self) -> list[Family]:
+        held = repeats(self.b)
+        taps = [
+            tap
+            for tap in self.side_b.taps
+            if tap.name not in self.used and not self.used.intersection(held.get(tap.name, ()))
+        ]
+        return families(taps)
+
+    def _proposal(self, name: str) -> Proposal:
+        held = repeats(self.b)
+        names_a, names_b = (_names(side.taps) for side in (self.side_a, self.side_b))
+        unused = [tap for tap in names_b if tap not in self.used]
+        repeating = [tap for tap in unused if self.used.intersection(held.get(tap, ()))]
+        lines = sorted(self._split(), key=lambda line: self._place(line.rule.a))
+        weights = propose_weights(self.a, self.b, lines)
+        return Proposal(
+            a=str(self.a.path),
+            b=str(self.b.path),
+            tap_map=TapMap(
+                format="verify-tap-map",
+                version=1,
+                name=name,
+                a=self.a.manifest.model.architecture or self.a.manifest.model.name,
+                b=self.b.manifest.model.architecture or self.b.manifest.model.name,
+                sizes=self.speller.sizes,
+                tap=[line.rule for line in lines],
+                weight=weights,
+            ),
+            lines=lines,
+            open_a=[tap for tap in names_a if tap not in self.covered],
+            open_b=[tap for tap in unused if tap not in repeating],
+            repeats_b=repeating,
+            notes=[],
+        )
+
+    def _split(self) -> list[Line]:
+        """The lines, with the parts of fused taps named."""
+        lengths = {}
+        for family in (*self.families_b, *self.singles_b):
+            lengths[family.any.name] = family.any.row_length
+            for shift in SHIFTS:
+                lengths[shifted(family.template, shift)] = family.any.row_length
+        rules = self.speller.split([line.rule for line in self.lines], lengths)
+        return [
+            msgspec.structs.replace(line, rule=rule)
+            for line, rule in zip(self.lines, rules, strict=True)
+        ]
+
+    def _place(self, pattern: str) -> int:
+        """Execution order of the first tap of a line."""
+        return min(
+            (tap.order for tap in self.side_a.taps if match(pattern, tap.name) is not None),
+            default=0,
+        )
+
+
+def _names(taps: list[Tap]) -> list[str]:
+    return list(dict.fromkeys(tap.name for tap in sorted(taps, key=lambda t: t.order)))

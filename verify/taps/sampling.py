@@ -1,0 +1,146 @@
+"""The taps of a run as a proposal sees them: names, shapes, order, and a few rows of each."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.dumps.format import Dump
+from verify.dumps.format.schema import Record
+from verify.formats import decode, get_format
+
+Values = NDArray[np.float32]
+RowKey = tuple[str, int, int]
+"""Sequence, position, visit."""
+
+ROWS = 16
+"""Rows of a tap that are looked at."""
+
+MOST = 1 << 21
+"""Elements of a tap that are looked at: fewer rows of a longer one."""
+
+_PORT = re.compile(r"\.?(?:(?:attn|cache)\.)?(?:in|out)(?:\.\w+)?$")
+_NUMBER = re.compile(r"(?<![A-Za-z0-9_])\d+(?![A-Za-z0-9_])")
+
+
+@dataclass(slots=True)
+class Tap:
+    """One tap of a run; where it is recorded several times in a step, its first or last record."""
+
+    name: str
+    place: str
+    """``first`` or ``last`` of several records in a step; empty where there is one."""
+    template: str
+    """The name with ``{n}`` for the number of its layer."""
+    number: int | None
+    record: Record
+    """Its first record."""
+    order: int
+    """Place of the first record in the execution order."""
+    kept: str
+    rows: dict[RowKey, tuple[Record, int]] = field(default_factory=dict)
+
+    @property
+    def row_length(self) -> int:
+        return self.record.row_length
+
+    @property
+    def is_float(self) -> bool:
+        return get_format(self.record.dtype).kind == "float"
+
+    @property
+    def is_keyed(self) -> bool:
+        return "s" in self.record.axes.split()
+
+
+def template_of(name: str) -> tuple[str, int | None]:
+    """A tap name with its layer number replaced by ``{n}``: the first number of the module path,
+    which is not the number of a port."""
+    port = _PORT.search(name)
+    end = port.start() if port else len(name)
+    found = _NUMBER.search(name, 0, end)
+    if found is None or found.end() > end:
+        return name, None
+    return f"{name[: found.start()]}{{n}}{name[found.end() :]}", int(found[0])
+
+
+class Side:
+    """All taps of one run."""
+
+    def __init__(self, dump: Dump) -> None:
+        self.dump = dump
+        self.taps: list[Tap] = []
+        self._values: dict[tuple[str, str], Values] = {}
+        by_tap: dict[str, dict[tuple[int, int], list[Record]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        self.order: dict[tuple[int, int], int] = {}
+        for place, record in enumerate(dump.records()):
+            self.order[record.rank, record.seq] = place
+            by_tap[record.tap][record.rank, record.step].append(record)
+        for name, steps in by_tap.items():
+            several = any(len(records) > 1 for records in steps.values())
+            for which in ("first", "last") if several else ("",):
+                self._add(name, which, [r[-1 if which == "last" else 0] for r in steps.values()])
+
+    def _add(self, name: str, place: str, records: list[Record]) -> None:
+        first = records[0]
+        template, number = template_of(name)
+        tap = Tap(
+            name=name,
+            place=place,
+            template=template,
+            number=number,
+            record=first,
+            order=self.order[first.rank, first.seq],
+            kept=self.dump.holder(first).kept,
+        )
+        for record in records:
+            if record.rank != first.rank or record.row_length != first.row_length:
+                continue
+            rows = self.dump.rows(record)
+            for row, (sequence, position, visit) in enumerate(
+                zip(rows.sequence, rows.position.tolist(), rows.visit.tolist(), strict=True)
+            ):
+                if sequence is not None:
+                    tap.rows.setdefault((sequence, position, visit), (record, row))
+        self.taps.append(tap)
+
+    def values(self, tap: Tap, keys: Iterable[RowKey]) -> Values:
+        """Rows of a tap that kept its words, float32 [rows, elements]; exact up to 32-bit formats."""
+        return np.concatenate([self._row(tap, key) for key in keys])
+
+    def _row(self, tap: Tap, key: RowKey) -> Values:
+        record, row = tap.rows[key]
+        words = self.dump.read_words(record, row, row + 1)
+        return np.asarray(decode(words, record.dtype), np.float32)
+
+    def digests(self, tap: Tap, keys: Iterable[RowKey]) -> list[int]:
+        return [int(self._rows(tap, key).digest[tap.rows[key][1]]) for key in keys]
+
+    def sketches(self, tap: Tap, keys: Iterable[RowKey]) -> NDArray[np.float64] | None:
+        """Sketches of rows, float64 [rows, buckets]; None where a run kept none."""
+        found = []
+        for key in keys:
+            sketch = self._rows(tap, key).sketch
+            if sketch is None:
+                return None
+            found.append(np.asarray(sketch[tap.rows[key][1]], np.float64))
+        return np.stack(found) if found else None
+
+    def _rows(self, tap: Tap, key: RowKey):  # type: ignore[no-untyped-def]
+        return self.dump.rows(tap.rows[key][0])
+
+
+def shared_rows(a: Side, b: Side) -> list[RowKey]:
+    """The rows that most taps of both runs hold, at most :data:`ROWS`, in the order of positions."""
+    counts_a, counts_b = (Counter(k for t in s.taps for k in t.rows) for s in (a, b))
+    shared = [key for key in counts_a if key in counts_b and key[1] >= 0]
+    shared.sort(key=lambda k: (-min(counts_a[k], counts_b[k]), k[2], k[1], k[0]))
+    chosen = shared[:ROWS]
+    return sorted(chosen, key=lambda k: (k[0], k[1], k[2]))

@@ -1,0 +1,43 @@
+"""Weights of a proposal: those that the taps of a line were computed with."""
+
+from __future__ import annotations
+
+from verify.dumps.format import Dump
+from verify.taps.patterns import match
+from verify.taps.proposal import Line
+from verify.taps.types import WeightRule
+
+
+def propose_weights(a: Dump, b: Dump, lines: list[Line]) -> list[WeightRule]:
+    """Weights beside the outputs of lines: `x.out` from `y.out` makes `x.weight` one of `y.weight`,
+    where both manifests have it."""
+    known_a, known_b = a.manifest.model.weights, b.manifest.model.weights
+    found: dict[str, WeightRule] = {}
+    for line in lines:
+        rule = line.rule
+        if not isinstance(rule.b, str) or not rule.b.endswith(".out"):
+            continue
+        for kind in ("weight", "bias"):
+            name_a, name_b = _beside(rule.a, kind), _beside(rule.b, kind)
+            if name_a == name_b and rule.split is None and rule.heads is None:
+                continue
+            if _has(known_a, name_a) and _has(known_b, name_b):
+                found.setdefault(
+                    name_a,
+                    WeightRule(
+                        a=name_a,
+                        b=name_b,
+                        split=rule.split,
+                        take=rule.take,
+                        reordered=rule.heads is not None or rule.dims is not None,
+                    ),
+                )
+    return list(found.values())
+
+
+def _beside(tap: str, kind: str) -> str:
+    return "lm_head." + kind if tap == "logits" else f"{tap.removesuffix('.out')}.{kind}"
+
+
+def _has(weights: dict[str, str], pattern: str) -> bool:
+    return any(match(pattern, name) is not None for name in weights)
