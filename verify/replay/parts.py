@@ -63,6 +63,8 @@ def difference(a: Values, b: Values) -> Values:
     """b - a, 0 where both are the same number or both NaN, infinite where one alone is not finite."""
     with np.errstate(invalid="ignore"):
         apart = b - a
+    if np.isfinite(apart).all():  # then both are, and equal ones are 0 apart
+        return apart
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     apart = np.where(same, 0.0, apart)
     return np.where(np.isfinite(apart), apart, np.inf)
@@ -91,26 +93,45 @@ def add_rows(
     parts.differing_rows += int(apart.sum())
     some = np.flatnonzero(differs | apart)
     x = floating_values(wanted, fmt)
-    size = np.where(np.isfinite(x), np.abs(x), 0.0)
-    parts.values_sq += float((size * size).sum())
+    parts.values_sq += _finite_square(x)
     if not some.size:
         return
+    size = float(np.abs(x).max(initial=0.0, where=np.isfinite(x)))
     y = floating_values(computed[some], fmt)
     local = difference(x[some], y)
-    locals_ = np.sqrt((np.abs(local) ** 2).sum(axis=1))
+    locals_ = np.sqrt(_row_squares(local))
     inherited = total = None
     if own is not None:
         z = floating_values(own[some], fmt)
         inherited, total = difference(y, z), difference(x[some], z)
-        _close(parts, local, inherited, total, float(size.max(initial=0.0)))
-    parts.local_sq += float((locals_**2).sum())
+        _close(parts, local, inherited, total, size)
+    parts.local_sq += _square(locals_)
     parts.largest_local = max(parts.largest_local, float(np.abs(local).max(initial=0.0)))
     _keep_worst(parts, names, some, step, locals_, inherited, total)
 
 
+def _square(x: Values) -> float:
+    """Sum of |x|^2 over all elements, complex ones too."""
+    flat = x.reshape(-1)
+    return float(np.einsum("i,i->", flat, flat.conj()).real)
+
+
+def _row_squares(x: Values) -> Values:
+    """Sum of |x|^2 of each row [rows, elements]."""
+    squares: Values = np.einsum("re,re->r", x, x.conj()).real
+    return squares
+
+
+def _finite_square(x: Values) -> float:
+    """Sum of |x|^2 over the finite elements."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        square = _square(x)
+    return square if math.isfinite(square) else _square(x[np.isfinite(x)])
+
+
 def _close(parts: Parts, local: Values, inherited: Values, total: Values, size: float) -> None:
-    parts.inherited_sq += float((np.abs(inherited) ** 2).sum())
-    parts.total_sq += float((np.abs(total) ** 2).sum())
+    parts.inherited_sq += _square(inherited)
+    parts.total_sq += _square(total)
     with np.errstate(invalid="ignore"):
         left = np.abs(total - local - inherited)
     # Where a part is infinite there is nothing to add up.
