@@ -32,9 +32,9 @@ def recapture(
     changed = {"--out", *({"--level"} if level else ()), *({"--taps"} if taps else ())}
     changed |= {"--tape"} if tape else set()
     changed |= set(_PROMPTS) if prompts else set()
-    kept = [option for option in _options(words[2:]) if option[0] not in changed]
+    kept = [option for option in options(words[2:]) if option[0] not in changed]
     if prompts and tape is not None:
-        kept += [o for o in _options(tape.manifest.command[2:]) if o[0] in _PROMPTS]
+        kept += [o for o in options(tape.manifest.command[2:]) if o[0] in _PROMPTS]
     kept += [("--level", level)] if level else []
     kept += [("--taps", taps)] if taps else []
     kept += [("--tape", str(tape.path))] if tape else []
@@ -43,7 +43,8 @@ def recapture(
     return shlex.join(["verify", "capture", *said])
 
 
-def _options(words: list[str]) -> Iterator[Option]:
+def options(words: list[str]) -> Iterator[Option]:
+    """The options of a command line of `verify capture`, by their long names."""
     rest = iter(words)
     for word in rest:
         name, equals, value = word.partition("=")

@@ -1,0 +1,137 @@
+"""The command that recorded a run, run again with a window and full tensors."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from verify.bisect.again import options
+from verify.dumps.auto.launch import run_command
+from verify.dumps.auto.settings import Settings
+from verify.dumps.format import Dump
+from verify.dumps.format.tokens import TOKENS_OUT
+from verify.dumps.window import Spans
+from verify.env import redact
+from verify.env.secrets import REDACTED
+from verify.errors import UsageError
+
+_OURS: Final = (sys.executable, "-c", "from verify.cli import main; main()", "capture")
+_REPLACED: Final = (
+    "--out", "--level", "--taps", "--edges", "--steps", "--rows", "--byte-budget", "--tokens",
+)  # fmt: skip
+_LAST_LINES: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a second pass records of one run."""
+
+    steps: Spans
+    taps: list[str]
+    edges: str
+    rows: str | None = None
+    byte_budget: int | None = None
+
+
+def run_again(dump: Dump, given: str | None, order: Order, out: Path, option: str) -> list[str]:
+    """Record the run of ``dump`` again, into ``out``; the command that did.
+
+    Args:
+        given: a command line in place of the one that the manifest has.
+        option: the option that gives one, for messages.
+
+    Raises:
+        UsageError: there is no command, or it recorded nothing.
+    """
+    words = shlex.split(given) if given else dump.manifest.command
+    _check(words, dump, option)
+    log = out.with_suffix(".log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    if _is_ours(words):
+        words = [*words[:2], *_changed(words[2:], dump, order), "--out", str(out)]
+        with log.open("wb") as file:
+            code = subprocess.run(
+                [*_OURS, *words[2:]], stdout=file, stderr=subprocess.STDOUT, check=False
+            ).returncode
+    else:
+        started: dict[str, Any] = dump.manifest.capture.get("started") or {}
+        settings = Settings(
+            out=out.absolute(),
+            level="full",
+            edges=order.edges,
+            taps=tuple(order.taps),
+            steps=str(order.steps),
+            rows=order.rows,
+            byte_budget=order.byte_budget,
+            model=str(started.get("model", "")),
+        )
+        cwd = None if given else started.get("cwd")
+        code = run_command(words, settings, cwd=cwd, log=log)
+    if not (out / "manifest.json").is_file():
+        raise UsageError(
+            "the second pass recorded nothing",
+            where=shlex.join(words),
+            found=f"exit code {code}; it said: {_end_of(log)}",
+            hint=f"try it alone, and give a command that works as {option}",
+        )
+    return [redact(word) for word in words]
+
+
+def _check(words: list[str], dump: Dump, option: str) -> None:
+    hint = f"{option} 'COMMAND': run as it is, or a `verify capture ...`"
+    if not words:
+        raise UsageError("the manifest has no command to run again", where=dump.path, hint=hint)
+    if any(REDACTED in word for word in words):
+        raise UsageError(
+            "the command in the manifest had secrets, which were not written down",
+            where=dump.path,
+            found=shlex.join(words),
+            hint=hint,
+        )
+    if not _is_ours(words) and "--" not in words and words[0].endswith(".py"):
+        raise UsageError(
+            "the manifest has the name of a script, and not how it was started",
+            where=dump.path,
+            found=shlex.join(words),
+            hint=hint,
+        )
+
+
+def _is_ours(words: list[str]) -> bool:
+    """A generation run of `verify capture`, whose options say everything."""
+    return words[1:2] == ["capture"] and "--" not in words
+
+
+def _changed(words: list[str], dump: Dump, order: Order) -> list[str]:
+    kept = [option for option in options(words) if option[0] not in _REPLACED]
+    given = [value for name, value in options(words) if name == "--tokens"]
+    kept += [
+        ("--level", "full"),
+        ("--edges", order.edges),
+        ("--steps", str(order.steps)),
+        ("--tokens", str(_tokens(dump, order.steps, int(given[-1] or 32) if given else 32))),
+        *(("--taps", glob) for glob in order.taps),
+    ]
+    if order.rows is not None:
+        kept.append(("--rows", order.rows))
+    if order.byte_budget is not None:
+        kept.append(("--byte-budget", str(order.byte_budget)))
+    return [word for name, value in kept for word in (name, value) if word is not None]
+
+
+def _tokens(dump: Dump, steps: Spans, planned: int) -> int:
+    """Tokens to generate until the window ends: one is chosen in every step that has a choice."""
+    last = steps.last
+    if last is None:
+        return planned
+    choices = {record.step for record in dump.records() if record.tap == TOKENS_OUT}
+    return min(planned, max(1, sum(step <= last for step in choices)))
+
+
+def _end_of(log: Path) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return "\n".join(lines[-_LAST_LINES:]) or "nothing"

@@ -1,0 +1,99 @@
+"""Whether a second pass gave the bits of the first: every row of the window that both recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verify.bisect.confounders import find_confounders
+from verify.bisect.coverage import fold_unmatched
+from verify.compare.index import RowIndex
+from verify.compare.result import Unmatched
+from verify.compare.run import RowComparison, compare_rows
+from verify.dumps.format import Dump
+from verify.dumps.window import Window
+from verify.recapture.result import Again, Unlike
+
+
+def hold_against(first: Dump, second: Dump, side: str, command: list[str]) -> Again:
+    """Compare the second pass of a run with its first, by the digests of its rows.
+
+    Raises:
+        CorruptDumpError: a dump is not what was stored.
+    """
+    compared = compare_rows(first, second)
+    comparison = compared.comparison
+    window = Window.of(second.manifest.capture)
+    return Again(
+        side=side,
+        command=command,
+        path=str(second.path),
+        steps=str(window.steps),
+        bytes=second.total_bytes,
+        first_bytes=first.total_bytes,
+        rows=comparison.rows,
+        taps=len(comparison.taps),
+        unlike=_unlike(compared),
+        lacking=fold_unmatched(_lacking(compared, window)),
+        parted=compared.parted,
+        changed=[
+            f"{each.name}: {each.a} in the first pass, {each.b} in the second"
+            for each in find_confounders(first, second)
+        ],
+    )
+
+
+def _unlike(compared: RowComparison) -> list[Unlike]:
+    x = compared.alignment
+    differing = np.flatnonzero(compared.compared & (compared.measures.differing > 0))
+    order = differing[np.argsort(x.rows_b[differing], kind="stable")]
+    found: dict[str, Unlike] = {}
+    for at in order:
+        entry = int(x.rows_b[at])
+        record = x.b.records[int(x.b.record[entry])]
+        if record.tap not in found:
+            where = f"step {record.step}, {x.b.name(entry)}"
+            found[record.tap] = Unlike(tap=record.tap, rows=0, first=where)
+        found[record.tap].rows += 1
+    return list(found.values())
+
+
+def _lacking(compared: RowComparison, window: Window) -> list[Unmatched]:
+    """Rows of the window without a counterpart, of taps that both passes recorded."""
+    x = compared.alignment
+    taps = {r.tap for r in x.a.records} & {r.tap for r in x.b.records}
+    found: list[Unmatched] = []
+    sides = (
+        ("first", "second", x.a, _inside(x.a, x.alone_a, window)),
+        ("second", "first", x.b, x.alone_b),
+    )
+    for one, other, index, entries in sides:
+        counts: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for entry in entries:
+            record = index.records[int(index.record[entry])]
+            if record.tap in taps:
+                counts[record.tap] += 1
+                examples.setdefault(record.tap, index.name(int(entry)))
+        found += [
+            Unmatched(
+                side="a" if one == "first" else "b",
+                tap=tap,
+                rows=rows,
+                example=examples[tap],
+                reason=f"the {other} pass did not compute them",
+            )
+            for tap, rows in counts.items()
+        ]
+    return found
+
+
+def _inside(index: RowIndex, entries: NDArray[np.int64], window: Window) -> NDArray[np.int64]:
+    """Entries in steps and rows of the window."""
+    steps = np.array([window.has_step(record.step) for record in index.records] or [False])
+    inside = steps[index.record[entries]]
+    if window.rows is not None:
+        inside &= window.rows.mask(index.position[entries])
+    return np.asarray(entries[inside])
