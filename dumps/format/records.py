@@ -197,6 +197,16 @@ class Records(Sequence[Record]):
         order = [int(k) for k in np.argsort(first, kind="stable") if first[k] < len(self)]
         return list(dict.fromkeys(self.kinds[k].tap for k in order))
 
+    def by_tap(self) -> dict[str, Numbers]:
+        """Tap -> its records, in their order; taps in the order of :attr:`tap_names`."""
+        names = self.tap_names
+        place = {tap: number for number, tap in enumerate(names)}
+        least = np.min_scalar_type(len(names))
+        codes = self.by_kind(lambda kind: place.get(kind.tap, len(names)), least)
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+        return dict(zip(names, np.split(order, ends), strict=False))
+
     def numbers(self, rank: NDArray[Any] | int, seq: NDArray[Any]) -> Numbers:
         """Which record has this ``seq`` on this rank; :data:`NOBODY` for none."""
         if not len(self):
@@ -226,12 +236,17 @@ class Records(Sequence[Record]):
         found[same] = self.numbers(self.rank[same], self.same_as[same])
         return found
 
+    def reads(self, kind: str) -> NDArray[np.bool_]:
+        """For each record whether it has an input of this kind."""
+        is_kind = self.lists.kind == INPUT_KINDS.index(kind)
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(is_kind)])
+        found = before[self.lists.starts[1:]] > before[self.lists.starts[:-1]]
+        return np.asarray(found[self.list_of], np.bool_)
+
     def edges(self) -> tuple[Numbers, Numbers]:
         """Every recorded edge: (number of the reader, number of the record read), by reader."""
         counts = np.diff(self.lists.starts)
-        edges = np.concatenate([[0], np.cumsum(self.lists.kind == 0)])
-        linked = edges[self.lists.starts[1:]] > edges[self.lists.starts[:-1]]
-        readers = np.flatnonzero(linked[self.list_of]) if len(self) else np.zeros(0, np.int64)
+        readers = np.flatnonzero(self.reads("record"))
         of = self.list_of[readers]
         at = np.arange(int(counts[of].sum()))
         ends = np.cumsum(counts[of])

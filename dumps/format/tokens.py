@@ -45,8 +45,10 @@ def token_tracks(dump: Dump) -> dict[str, TokenTrack]:
     """
     listed = {s.id: s for s in dump.manifest.workload.sequences}
     tracks = {name: TokenTrack(name, list(s.prompt)) for name, s in listed.items()}
-    for record in dump.records():
-        if record.tap in (TOKENS_IN, TOKENS_OUT) and dump.holder(record).kept == "full":
+    records = dump.table()
+    for number in records.where(lambda kind: kind.tap in (TOKENS_IN, TOKENS_OUT)).tolist():
+        record = records[number]
+        if dump.holder(record).kept == "full":
             _enter(dump, record, tracks)
     for name, track in tracks.items():
         track.generated = _run_from(track.chosen, track.first_choice)

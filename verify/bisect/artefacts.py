@@ -13,8 +13,9 @@ from verify.bisect.result import Finding
 from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.sample import sample
 from verify.bisect.taps import LOGITS, TOKENS
-from verify.compare.align import rows_by_pair
+from verify.compare.align import rows_by_tap
 from verify.compare.run import RowComparison
+from verify.dumps.format.records import NOBODY, Records
 from verify.formats import get_format
 
 Rows = NDArray[np.int64]
@@ -75,13 +76,12 @@ def misled(compared: RowComparison, artefacts: list[Artefact]) -> set[str]:
     x = compared.alignment
     wrong = {artefact.tap for artefact in artefacts}
     found: set[str] = set()
-    for index in (x.a, x.b):
-        taps = {(r.rank, r.seq): r.tap for r in index.records}
-        for record in index.records:
-            read = {taps.get((record.rank, s.seq)) for s in record.inputs if s.seq is not None}
-            if read & wrong and record.tap not in wrong:
-                found.add(record.tap)
-    return found
+    for records in (x.a.records, x.b.records) if wrong else ():
+        is_wrong = records.by_kind(lambda kind: kind.tap in wrong)
+        readers, read = records.edges()
+        taps = records.by_kind(lambda kind: kind.tap, object)
+        found.update(taps[readers[is_wrong[read]]].tolist())
+    return found - wrong
 
 
 def state_misled(taps: list[str]) -> list[Finding]:
@@ -135,23 +135,19 @@ def _gross(compared: RowComparison) -> dict[str, Rows]:
     """Floating-point taps with gross differences, in A's order."""
     m = compared.measures
     large = compared.compared & (m.diff_sq > GROSS**2 * np.nan_to_num(m.ref_sq))
-    found: dict[str, list[Rows]] = {}
     x = compared.alignment
-    for a, _, at in rows_by_pair(x, np.flatnonzero(large)):
-        record = x.a.records[a]
-        if record.tap in (*TOKENS, LOGITS) or get_format(record.dtype).kind != "float":
-            continue
-        found.setdefault(record.tap, []).append(at)
-    return {tap: np.concatenate(rows) for tap, rows in found.items()}
+    judged = x.a.is_of(
+        lambda kind: kind.tap not in (*TOKENS, LOGITS) and get_format(kind.dtype).kind == "float"
+    )
+    return rows_by_tap(x, np.flatnonzero(large & judged[x.a.record[x.rows_a]]))
 
 
 def _repeats(compared: RowComparison, found: list[Artefact]) -> list[Artefact]:
     """Taps that both dumps keep as the very same tensor as one of the artefacts."""
+    if not found:
+        return []
     x = compared.alignment
-    holders = [
-        {r.tap: index.dump.holder(r).tap for r in index.records if r.same_as is not None}
-        for index in (x.a, x.b)
-    ]
+    holders = [_held_by(index.records) for index in (x.a, x.b)]
     named = {artefact.tap: artefact for artefact in found}
     rows = _gross(compared)
     return [
@@ -159,3 +155,10 @@ def _repeats(compared: RowComparison, found: list[Artefact]) -> list[Artefact]:
         for tap, holder in holders[0].items()
         if holders[1].get(tap) == holder in named and tap in rows and tap not in named
     ]
+
+
+def _held_by(records: Records) -> dict[str, str]:
+    """Taps that repeat another -> that one, as the last record of each says."""
+    same = np.flatnonzero(records.same_as != NOBODY)
+    taps = records.by_kind(lambda kind: kind.tap, object)
+    return dict(zip(taps[same].tolist(), taps[records.holders()[same]].tolist(), strict=True))

@@ -65,8 +65,12 @@ def state_both_not_finite(compared: RowComparison) -> list[Finding]:
 
 def _last_taps(compared: RowComparison) -> set[str]:
     """The logits, and the last floating-point tap of each step of A."""
-    last = {record.step: record.tap for record in compared.alignment.a.records if _holds(record)}
-    return {LOGITS, *last.values()}
+    records = compared.alignment.a.records
+    numbers = records.where(_holds)
+    steps = records.step[numbers]
+    last = numbers[np.append(steps[1:] != steps[:-1], True)] if numbers.size else numbers
+    taps = records.by_kind(lambda kind: kind.tap, object)
+    return {LOGITS, *taps[last].tolist()}
 
 
 def _scan(compared: RowComparison, taps: set[str] | None) -> _Marked:
@@ -74,13 +78,12 @@ def _scan(compared: RowComparison, taps: set[str] | None) -> _Marked:
     x = compared.alignment
     found = _Marked([], {}, {})
     # A row that one run alone has in this state is a difference, and told as such.
-    same = np.flatnonzero(compared.compared & (compared.measures.nonfinite == 0))
-    for number, _, at in rows_by_pair(x, same):
+    wanted = x.a.is_of(lambda kind: _holds(kind) and (taps is None or kind.tap in taps))
+    wanted[:-1] &= x.a.full
+    same = compared.compared & (compared.measures.nonfinite == 0)
+    same &= wanted[x.a.record[x.rows_a]]
+    for number, _, at in rows_by_pair(x, np.flatnonzero(same)):
         record = x.a.records[number]
-        if not _holds(record) or (taps is not None and record.tap not in taps):
-            continue
-        if x.a.dump.holder(record).kept != "full":
-            continue
         values = decode(read_entries(x.a, x.rows_a[at]), record.dtype)
         bad = ~np.isfinite(values).all(axis=1)
         if bad.any():

@@ -19,11 +19,10 @@ def is_causal(index: RowIndex) -> bool:
     Raises:
         CorruptDumpError: a mask is not what was stored.
     """
-    return not any(
-        _reads_ahead(index, number)
-        for number, record in enumerate(index.records)
-        if record.tap.endswith(MASK) and record.kept == "full" and record.row_length == 3
+    masks = index.records.where(
+        lambda kind: kind.tap.endswith(MASK) and kind.kept == "full" and kind.row_length == 3
     )
+    return not any(_reads_ahead(index, number) for number in masks.tolist())
 
 
 def _reads_ahead(index: RowIndex, number: int) -> bool:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from verify.bisect.origins import Place
 from verify.bisect.result import Confounder
 from verify.compare.align import rows_by_pair
@@ -74,6 +72,6 @@ def _rows(record: Record) -> int:
 
 def _equal_rows_of_longer_calls(compared: RowComparison, place: Place) -> int:
     x = compared.alignment
-    of_tap = np.array([r.tap == place.tap and _rows(r) > 1 for r in x.a.records], np.bool_)
+    of_tap = x.a.is_of(lambda kind: kind.tap == place.tap and _rows(kind) > 1)
     rows = compared.compared & of_tap[x.a.record[x.rows_a]]
     return int((rows & (compared.measures.differing == 0)).sum())

@@ -119,8 +119,7 @@ class Describer:
 
 def kept_in_full(index: RowIndex, entries: NDArray[np.int64]) -> bool:
     """Whether the words of these rows are in the dump."""
-    numbers = np.unique(index.record[entries])
-    return all(index.dump.holder(index.records[n]).kept == "full" for n in numbers)
+    return bool(index.full[index.record[entries]].all())
 
 
 def _logits(index: RowIndex, entry: NDArray[np.int64]) -> Logits | None:

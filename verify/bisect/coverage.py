@@ -75,7 +75,7 @@ def _title(compared: RowComparison) -> str:
         many = "1 sequence" if len(extra) == 1 else f"{len(extra)} sequences"
         return f"{side} ran {many} more than {opposite}"
     if _is_behind(index, other, entries):
-        steps = len({index.records[n].step for n in np.unique(index.record[entries])})
+        steps = len(np.unique(index.records.step[index.record[entries]]))
         many = "1 step" if steps == 1 else f"{steps} steps"
         return f"{opposite} stopped earlier: {side} went on for {many}"
     return ""

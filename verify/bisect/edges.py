@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.bisect.marks import is_keyed
+from verify.bisect.marks import input_records, is_keyed
 from verify.compare.index import RowIndex
+from verify.dumps.format.records import NOBODY
 
 Rows = NDArray[np.int64]
 
@@ -19,33 +19,31 @@ class RunEdges:
     """The recorded edges of a run, forwards."""
 
     index: RowIndex
-    readers: dict[int, list[int]]
-    """Record -> records that read it, by their places."""
-    places: dict[tuple[int, int], int]
     at: Rows
     """Entry -> matched and compared row of the alignment, -1 without one."""
     has_edges: bool
+    _read: Rows
+    """Records that are read, ascending, and who reads them."""
+    _by: Rows
 
     @classmethod
     def of(cls, index: RowIndex, rows: Rows, compared: NDArray[np.bool_]) -> RunEdges:
-        places = {(r.rank, r.seq): number for number, r in enumerate(index.records)}
-        readers: dict[int, list[int]] = defaultdict(list)
-        for number, record in enumerate(index.records):
-            for source in record.inputs:
-                if source.kind == "record" and record.kept != "same":
-                    readers[places[record.rank, source.seq or 0]].append(number)
+        by, read = index.records.edges()
+        own = index.records.same_as[by] == NOBODY
+        by, read = by[own], read[own]
+        order = np.argsort(read, kind="stable")
         at = np.full(len(index), -1, np.int64)
         at[rows[compared]] = np.flatnonzero(compared)
-        return cls(index, readers, places, at, bool(readers))
+        return cls(index, at, bool(len(by)), read[order], by[order])
+
+    def readers(self, number: int) -> list[int]:
+        """The records that read a record, in execution order."""
+        at = slice(*np.searchsorted(self._read, [number, number + 1]))
+        return list(dict.fromkeys(self._by[at].tolist()))
 
     def inputs(self, reader: int) -> list[int]:
         """The records that a record was computed from."""
-        record = self.index.records[reader]
-        return [
-            self.places[record.rank, source.seq]
-            for source in record.inputs
-            if source.kind == "record" and source.seq is not None
-        ]
+        return input_records(self.index, self.index.records[reader])
 
     def same_rows(self, reader: int, entries: Rows) -> tuple[Rows, Rows]:
         """Which of ``entries`` have a compared row at the same place in record ``reader``, and

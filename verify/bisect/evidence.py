@@ -146,7 +146,7 @@ def _describe_rows(compared: RowComparison, at: NDArray[np.int64], tap: str) -> 
     """Which of the compared rows of the tap these are."""
     x = compared.alignment
     index = x.a
-    of_tap = np.array([record.tap == tap for record in index.records], np.bool_)
+    of_tap = index.is_of(lambda kind: kind.tap == tap)
     every = x.rows_a[compared.compared & of_tap[index.record[x.rows_a]]]
     mine = x.rows_a[at]
     sequences = np.unique(index.sequence[mine])

@@ -73,10 +73,10 @@ def _placed(rows: list[_Row]) -> set[tuple[int, int]]:
 def _given(index: RowIndex, tap: str) -> dict[str, list[_Row]]:
     """Sequence -> what its rows were given, in execution order."""
     found: dict[str, list[_Row]] = defaultdict(list)
-    for number, record in enumerate(index.records):
-        if record.tap != tap or record.row_length != 1:
-            continue
-        if index.dump.holder(record).kept != "full" or not record.n_rows:
+    numbers = index.records.where(lambda kind: kind.tap == tap and kind.row_length == 1)
+    for number in numbers[index.full[numbers]].tolist():
+        record = index.records[number]
+        if not record.n_rows:
             continue
         own = index.entries(number)
         entries = np.arange(own.start, own.stop)

@@ -83,7 +83,7 @@ class _Grids:
         x, m = compared.alignment, compared.measures
         self.names = x.a.sequences
         numbers = {tap: i for i, tap in enumerate(taps)}
-        codes = np.array([numbers.get(r.tap, -1) for r in x.a.records] or [-1], np.int64)
+        codes = x.a.records.by_kind(lambda kind: numbers.get(kind.tap, -1), np.int64)
         tap = codes[x.a.record[x.rows_a]]
         at = np.flatnonzero(compared.compared & (tap >= 0) & (x.a.position[x.rows_a] >= 0))
         entries = x.rows_a[at]

@@ -24,9 +24,8 @@ class Marks:
 
     def __init__(self, index: RowIndex, entries: NDArray[np.int64]) -> None:
         self.index = index
-        self.limits = _first_positions(index, entries)
+        self.limits = RecordLimits(index, entries)
         _carry_keys(index, self.limits)
-        self._places = {(r.rank, r.seq): number for number, r in enumerate(index.records)}
         self._shared = index.sequences.index("") if "" in index.sequences else PADDING
 
     def of_inputs(self, number: int) -> Limits:
@@ -40,11 +39,7 @@ class Marks:
         """Places of the input records of a record. A key record is often made from the one before
         it of the same tap (the cache); that one holds the carried rows, and gave no new one."""
         record = self.index.records[number]
-        places = [
-            self._places[record.rank, source.seq]
-            for source in record.inputs
-            if source.kind == "record" and source.seq is not None
-        ]
+        places = input_records(self.index, record)
         if is_keyed(record):
             places = [place for place in places if self.index.records[place].tap != record.tap]
         return places
@@ -74,21 +69,41 @@ def is_keyed(record: Record) -> bool:
     return "s" in record.axes.split()
 
 
-def _first_positions(index: RowIndex, entries: NDArray[np.int64]) -> list[Limits]:
-    limits: list[Limits] = [{} for _ in index.records]
-    order = np.lexsort((index.position[entries], index.sequence[entries], index.record[entries]))
-    ordered = entries[order]
-    record, sequence = index.record[ordered], index.sequence[ordered]
-    new = np.flatnonzero(np.diff(record).astype(bool) | np.diff(sequence).astype(bool)) + 1
-    for at in np.concatenate([np.arange(min(1, len(ordered))), new]):
-        limits[int(record[at])][int(sequence[at])] = int(index.position[ordered[at]])
-    return limits
+def input_records(index: RowIndex, record: Record) -> list[int]:
+    """Places of the records that a record was computed from."""
+    read = [s.seq for s in record.inputs if s.kind == "record" and s.seq is not None]
+    if not read:
+        return []
+    return list(index.records.numbers(np.array([record.rank]), np.array(read)).tolist())
 
 
-def _carry_keys(index: RowIndex, limits: list[Limits]) -> None:
+class RecordLimits:
+    """The first marked position of each sequence in each record: columns, and what was set since."""
+
+    def __init__(self, index: RowIndex, entries: NDArray[np.int64]) -> None:
+        record, sequence = index.record[entries], index.sequence[entries]
+        order = np.lexsort((index.position[entries], sequence, record))
+        record, sequence = record[order], sequence[order]
+        new = np.ones(len(order), np.bool_)
+        new[1:] = (record[1:] != record[:-1]) | (sequence[1:] != sequence[:-1])
+        self._record, self._sequence = record[new], sequence[new]
+        self._position = index.position[entries[order[new]]]
+        self._set: dict[int, Limits] = {}
+
+    def __getitem__(self, number: int) -> Limits:
+        if number in self._set:
+            return self._set[number]
+        at = slice(*np.searchsorted(self._record, [number, number + 1]))
+        return dict(zip(self._sequence[at].tolist(), self._position[at].tolist(), strict=True))
+
+    def __setitem__(self, number: int, limits: Limits) -> None:
+        self._set[number] = limits
+
+
+def _carry_keys(index: RowIndex, limits: RecordLimits) -> None:
     """A key record lists only its new rows; who reads it also reads those of earlier records."""
     seen: dict[tuple[int, str], Limits] = {}
-    for number, record in enumerate(index.records):
-        if is_keyed(record):
-            key = (record.rank, record.tap)
-            limits[number] = seen[key] = merged(seen.get(key, {}), limits[number])
+    for number in index.records.where(is_keyed).tolist():
+        record = index.records[number]
+        key = (record.rank, record.tap)
+        limits[number] = seen[key] = merged(seen.get(key, {}), limits[number])

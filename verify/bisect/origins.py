@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,11 +12,15 @@ from verify.bisect.marks import Limits, Marks, merged
 from verify.compare.align import rows_by_pair
 from verify.compare.index import PADDING, RowIndex
 from verify.compare.run import RowComparison
+from verify.dumps.format.records import NOBODY, Records
 from verify.dumps.format.schema import Input, Manifest, Record
 from verify.dumps.format.tokens import TOKENS_IN
 from verify.dumps.window import Window
 
 Rows = NDArray[np.int64]
+
+_CHUNK = 4096
+"""Rows that are asked about together."""
 
 
 @dataclass(slots=True)
@@ -125,11 +130,9 @@ def _add_left_out(index: RowIndex, unknown: Marks) -> None:
 
 def _ask_holders(index: RowIndex, is_unknown: NDArray[np.bool_]) -> None:
     """A record that repeats another one is known as well as that one."""
-    places = {(r.rank, r.seq): number for number, r in enumerate(index.records)}
-    for number, record in enumerate(index.records):
-        own = index.entries(number)
-        if record.same_as is not None and is_unknown[own].any():
-            is_unknown[own] &= is_unknown[index.entries(places[record.rank, record.same_as])]
+    same = np.flatnonzero(index.records.same_as != NOBODY)
+    held = index.records.holders()[same]
+    is_unknown[index.entries_of(same)] &= is_unknown[index.entries_of(held)]
 
 
 class _Search:
@@ -143,11 +146,23 @@ class _Search:
         self.unjudged = 0
         self.inherited = 0
         self.seen: Limits = {}
+        self._apart = tuple(~(r.reads("record") | r.reads("weight")) for r in self._records)
+        self._unknown = tuple(r.reads("unknown") | ~r.reads("value") for r in self._records)
+
+    @property
+    def _records(self) -> tuple[Records, Records]:
+        return self.a.index.records, self.b.index.records
 
     def run(self, differing: Rows) -> Origins:
-        for a, b, rows in rows_by_pair(self.alignment, differing):
-            if self.a.index.records[a].tap != TOKENS_IN:  # given, not computed
-                self._judge(a, b, rows)
+        index, rows_a = self.a.index, self.alignment.rows_a
+        computed = index.is_of(lambda kind: kind.tap != TOKENS_IN)  # others were given
+        differing = differing[computed[index.record[rows_a[differing]]]]
+        for rows in self._chunks(differing):
+            if self._tells_nothing(rows):
+                self.unjudged += len(rows)
+                continue
+            for a, b, some in rows_by_pair(self.alignment, rows):
+                self._judge(a, b, some)
         return Origins(
             list(self.proven.values()),
             list(self.open.values()),
@@ -155,6 +170,30 @@ class _Search:
             self.unjudged,
             self.inherited,
         )
+
+    def _chunks(self, differing: Rows) -> Iterator[Rows]:
+        """The rows in A's order, in blocks that end with a record."""
+        x = self.alignment
+        ordered = differing[np.argsort(x.rows_a[differing], kind="stable")]
+        record = x.a.record[x.rows_a[ordered]]
+        start = 0
+        while start < len(ordered):
+            last = record[min(start + _CHUNK, len(ordered)) - 1]
+            stop = start + int(np.searchsorted(record[start:], last, side="right"))
+            yield ordered[start:stop]
+            start = stop
+
+    def _tells_nothing(self, rows: Rows) -> bool:
+        """Whether inputs of all these rows are unknown, none is recorded, and something differed
+        before each: the rule in a lean capture, told here for many rows at once."""
+        x = self.alignment
+        a, b = x.a.record[x.rows_a[rows]], x.b.record[x.rows_b[rows]]
+        if not (self._apart[0][a] & self._apart[1][b]).all():
+            return False
+        if not (self._unknown[0][a] | self._unknown[1][b]).all():
+            return False
+        sequence, position = x.a.sequence[x.rows_a[rows]], x.a.position[x.rows_a[rows]]
+        return bool((position >= self.a.differing.first_reached(self.seen, sequence)).all())
 
     def _judge(self, a: int, b: int, rows: Rows) -> None:
         index = self.a.index

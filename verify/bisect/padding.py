@@ -52,19 +52,17 @@ def find_padding_fronts(compared: RowComparison) -> list[PaddingFront]:
     for (side, index, mine), (_, other, theirs) in (sides, sides[::-1]):
         text = _not_finite_text(compared, index)
         both = {other.records[number].tap for number in theirs}
-        places = {(r.rank, r.seq): number for number, r in enumerate(index.records)}
+        readers = index.records.where(lambda kind: kind.tap in reached and not is_keyed(kind))
         victims = [
             record.tap
-            for record in index.records
-            if record.tap in reached
-            and not is_keyed(record)
-            and _reads(record, mine, places, index, keyed=True)
+            for record in map(index.records.__getitem__, readers.tolist())
+            if _reads(record, mine, index, keyed=True)
         ]
         fronts = [
             number
             for number in mine
             if index.records[number].tap not in both
-            and not _reads(index.records[number], {*mine, *text}, places, index)
+            and not _reads(index.records[number], {*mine, *text}, index)
         ]
         for number in fronts if victims else ():
             count, nan = mine[number]
@@ -91,12 +89,12 @@ def _not_finite_text(compared: RowComparison, index: RowIndex) -> set[int]:
 def _not_finite(index: RowIndex) -> dict[int, tuple[int, bool]]:
     """Record -> its padding rows that are not finite, and whether all of that is NaN."""
     found: dict[int, tuple[int, bool]] = {}
-    for number, record in enumerate(index.records):
-        own = index.entries(number)
+    padded = np.unique(index.record[index.sequence == PADDING])
+    is_float = index.records.by_kind(lambda kind: get_format(kind.dtype).kind == "float")
+    for number in padded[(is_float & index.full)[padded]].tolist():
+        record, own = index.records[number], index.entries(number)
         entries = np.arange(own.start, own.stop)
         entries = entries[index.sequence[entries] == PADDING]
-        if not entries.size or not _has_words(index, record):
-            continue
         values = decode(read_entries(index, entries), record.dtype)
         bad = ~np.isfinite(values)
         if bad.any():
@@ -104,14 +102,9 @@ def _not_finite(index: RowIndex) -> dict[int, tuple[int, bool]]:
     return found
 
 
-def _has_words(index: RowIndex, record: Record) -> bool:
-    return get_format(record.dtype).kind == "float" and index.dump.holder(record).kept == "full"
-
-
 def _reads(
     record: Record,
     marked: Iterable[int],
-    places: dict[tuple[int, int], int],
     index: RowIndex,
     *,
     keyed: bool = False,
@@ -121,7 +114,7 @@ def _reads(
     for source in record.inputs:
         if source.kind != "record" or source.seq is None:
             continue
-        place = places[record.rank, source.seq]
+        place = int(index.records.numbers(np.array([record.rank]), np.array([source.seq]))[0])
         holder = index.records[place]
         if keyed and not is_keyed(holder):
             continue

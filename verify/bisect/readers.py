@@ -23,7 +23,7 @@ from verify.bisect.edges import RunEdges
 from verify.bisect.marks import is_keyed
 from verify.bisect.moves import MOVES
 from verify.bisect.taps import LOGITS, TOKENS
-from verify.compare.align import rows_by_pair
+from verify.compare.align import rows_by_pair, rows_by_tap
 from verify.compare.elements import Pairing
 from verify.compare.pairs import pairs_of, read_pair
 from verify.compare.run import RowComparison
@@ -99,23 +99,23 @@ class _Readers:
         )
 
     def run(self) -> list[Carried]:
+        x = self.alignment
+        judged = x.a.is_of(_is_judged)
         gross = np.flatnonzero(self.differs & (self.relative > GROSS))
-        found: dict[str, Carried] = {}
-        for a, b, at in rows_by_pair(self.alignment, gross):
-            record = self.alignment.a.records[a]
-            if not _is_judged(record):
-                continue
-            tap = found.setdefault(record.tap, Carried(record.tap, np.zeros(0, np.int64), 0.0))
-            tap.at = np.concatenate([tap.at, at])
-            tap.largest = max(tap.largest, float(self.relative[at].max()))
-            self._ask(tap, a, b, at)
-        return list(found.values())
+        found: list[Carried] = []
+        for tap, at in rows_by_tap(x, gross[judged[x.a.record[x.rows_a[gross]]]]).items():
+            found.append(carried := Carried(tap, at, float(self.relative[at].max())))
+            for a, b, some in rows_by_pair(x, at):
+                self._ask(carried, a, b, some)
+                if carried.share is not None and carried.share > PASSED_IF_KNOWN:
+                    break  # it was read, whatever others show
+        return found
 
     def _ask(self, tap: Carried, a: int, b: int, at: Rows) -> None:
         asked: set[str] = set()
         entries = (self.alignment.rows_a[at], self.alignment.rows_b[at])
         for side, number, own in zip(self.sides, (a, b), entries, strict=True):
-            for reader in side.readers.get(number, ()):
+            for reader in side.readers(number):
                 record = side.index.records[reader]
                 if record.tap in asked:
                     continue
@@ -182,11 +182,12 @@ class _Readers:
     def _by_order(self, tap: Carried, a: int, at: Rows, entries: Rows) -> None:
         """Without edges: what ran later, in the same step and at the same positions."""
         side = self.sides[0]
-        step = side.index.records[a].step
+        steps = side.index.records.step  # never falls in execution order
+        end = int(np.searchsorted(steps, steps[a], side="right"))
         equal = 0
-        for number in range(a + 1, len(side.index.records)):
+        for number in range(a + 1, end):
             record = side.index.records[number]
-            if record.step != step or not _is_judged(record, logits=True):
+            if not _is_judged(record, logits=True):
                 continue
             mine, theirs = side.same_rows(number, entries)
             if not mine.size:

@@ -80,7 +80,7 @@ def _other_moment(rows: Sample) -> str:
 
 def _moments(rows: Sample, side: str) -> tuple[int, int] | None:
     index, entries = rows.index(side), rows.entries(side)
-    own = np.array([r.tap == rows.record_a.tap for r in index.records], np.bool_)
+    own = index.is_of(lambda kind: kind.tap == rows.record_a.tap)
     for entry in entries.tolist():
         same = np.flatnonzero(index.digest == index.digest[entry])
         same = same[own[index.record[same]] & (index.position[same] != index.position[entry])]
@@ -182,12 +182,17 @@ def _candidates(rows: Sample) -> Iterator[tuple[str, Values]]:
     """A's other taps of the same width in the same step, at the same rows."""
     index, entries = rows.index("A"), rows.entries("A")
     wanted = [(int(index.sequence[e]), int(index.position[e])) for e in entries]
-    for number, record in enumerate(index.records):
-        alike = (record.step, record.row_length) == (rows.record_a.step, rows.record_a.row_length)
-        if not alike or record.tap == rows.record_a.tap or record.kept != "full":
-            continue
-        if is_keyed(record):
-            continue
+    mine = rows.record_a
+    alike = index.records.by_kind(
+        lambda kind: (
+            kind.row_length == mine.row_length
+            and kind.tap != mine.tap
+            and kind.kept == "full"
+            and not is_keyed(kind)
+        )
+    )
+    for number in np.flatnonzero(alike & (index.records.step == mine.step)).tolist():
+        record = index.records[number]
         own = index.entries(number)
         there = {
             (int(index.sequence[e]), int(index.position[e])): e for e in range(own.start, own.stop)

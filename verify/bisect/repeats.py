@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verify.bisect.result import Finding
 from verify.bisect.rules import Measured, Subject, decide
@@ -13,6 +15,8 @@ from verify.compare.index import PADDING, RowIndex
 from verify.compare.pairs import read_entries
 from verify.dumps.format.tokens import TOKENS_IN
 from verify.formats import decode, get_format
+
+Numbers = NDArray[np.int64]
 
 _STEPS = 3  # two steps may hold the same rows by chance of their tokens
 _TAPS = 3  # what is left of a run where a few taps were recorded may rightly stay the same
@@ -35,18 +39,47 @@ def repeated_layers(index: RowIndex) -> list[str]:
     Only floating-point taps of two layers or more count, and only if most of them repeat: a mask
     or a table of angles is rightly the same everywhere.
     """
-    digests: dict[str, dict[int, list[bytes]]] = defaultdict(lambda: defaultdict(list))
-    for number, record in enumerate(index.records):
-        layer = layer_of(record.tap)
-        if layer is not None and get_format(record.dtype).kind == "float" and record.n_rows:
-            rows = np.sort(index.digest[index.entries(number)])
-            digests[without_layer(record.tap)][layer].append(rows.tobytes())
-    several = {tap: list(layers.values()) for tap, layers in digests.items() if len(layers) > 1}
-    repeated = [tap for tap, held in several.items() if all(rows == held[0] for rows in held)]
+    layers: dict[str, list[Numbers]] = defaultdict(list)
+    first: dict[str, str] = {}
+    for tap, numbers in _float_records(index).items():
+        if layer_of(tap) is not None and (held := numbers[_sizes(index, numbers) > 0]).size:
+            layers[without_layer(tap)].append(held)
+            first.setdefault(without_layer(tap), tap)
+    several = {tap: held for tap, held in layers.items() if len(held) > 1}
+    repeated = [
+        tap
+        for tap, held in several.items()
+        if all(_same_rows(index, held[0], other) for other in held[1:])
+    ]
     if 2 * len(repeated) <= len(several):
         return []
-    first = {without_layer(r.tap): r.tap for r in reversed(index.records)}
     return repeated if any(_is_varied(index, first[tap]) for tap in repeated) else []
+
+
+def _float_records(index: RowIndex) -> dict[str, Numbers]:
+    """Tap -> its records of floating-point numbers."""
+    is_float = index.records.by_kind(lambda kind: get_format(kind.dtype).kind == "float")
+    found = {tap: numbers[is_float[numbers]] for tap, numbers in index.records.by_tap().items()}
+    return {tap: numbers for tap, numbers in found.items() if numbers.size}
+
+
+def _sizes(index: RowIndex, numbers: Numbers) -> Numbers:
+    return np.asarray(index.starts[numbers + 1] - index.starts[numbers], np.int64)
+
+
+def _same_rows(index: RowIndex, a: Numbers, b: Numbers) -> bool:
+    """Whether records hold the same rows one by one, in any order of their rows."""
+    if not np.array_equal(_sizes(index, a), _sizes(index, b)):
+        return False
+    if not np.array_equal(_sorted_digests(index, a[:1]), _sorted_digests(index, b[:1])):
+        return False  # as nearly always
+    return np.array_equal(_sorted_digests(index, a), _sorted_digests(index, b))
+
+
+def _sorted_digests(index: RowIndex, numbers: Numbers) -> NDArray[np.uint64]:
+    digests = index.digest[index.entries_of(numbers)]
+    place = np.repeat(np.arange(len(numbers)), _sizes(index, numbers))
+    return digests[np.lexsort((digests, place))]
 
 
 def repeated_steps(index: RowIndex) -> list[str]:
@@ -54,31 +87,42 @@ def repeated_steps(index: RowIndex) -> list[str]:
 
     Only if most floating-point taps do: a table or a mask may rightly stay the same.
     """
-    digests: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
-    tokens: set[int] = set()
-    for number, record in enumerate(index.records):
-        own = index.entries(number)
-        named = index.sequence[own] != PADDING
-        if record.n_rows != 1 or not named.all():
-            continue
-        digest = int(index.digest[own][0])
-        if record.tap == TOKENS_IN:
-            tokens.add(digest)
-        elif get_format(record.dtype).kind == "float" and index.position[own][0] >= 0:
-            digests[record.tap][record.step].add(digest)
-    several = {tap: list(steps.values()) for tap, steps in digests.items() if len(steps) >= _STEPS}
-    repeated = [tap for tap, held in several.items() if all(rows == held[0] for rows in held)]
+    several: dict[str, bool] = {}
+    for tap, numbers in _float_records(index).items():
+        held = _one_row(index, numbers)
+        held = held[index.position[index.starts[held]] >= 0]
+        steps = index.records.step[held]
+        if len(np.unique(steps)) >= _STEPS:
+            several[tap] = _same_in_each(steps, index.digest[index.starts[held]])
+    repeated = [tap for tap, same in several.items() if same]
+    fed = _one_row(index, index.records.where(lambda kind: kind.tap == TOKENS_IN))
+    tokens = np.unique(index.digest[index.starts[fed]])
     if len(tokens) < 2 or len(repeated) < _TAPS or 2 * len(repeated) <= len(several):
         return []
     return repeated if any(_is_varied(index, tap) for tap in repeated) else []
 
 
+def _one_row(index: RowIndex, numbers: Numbers) -> Numbers:
+    """The records that hold one row, of some text."""
+    one = numbers[_sizes(index, numbers) == 1]
+    return np.asarray(one[index.sequence[index.starts[one]] != PADDING], np.int64)
+
+
+def _same_in_each(steps: NDArray[Any], digests: NDArray[np.uint64]) -> bool:
+    """Whether every step holds the same digests, in any order and number."""
+    distinct = len(np.unique(digests))
+    if distinct * len(np.unique(steps)) > len(digests):
+        return False  # as nearly always
+    pairs = np.unique(np.stack([steps.astype(np.uint64), digests], axis=1), axis=0)
+    return len(pairs) == distinct * len(np.unique(steps))
+
+
 def _is_varied(index: RowIndex, tap: str) -> bool:
     """Whether the first row of a tap holds several finite values: NaN or zeros everywhere repeat
     without any capture at fault."""
-    number = next(n for n, record in enumerate(index.records) if record.tap == tap)
+    number = int(index.records.where(lambda kind: kind.tap == tap)[0])
     record = index.records[number]
-    if index.dump.holder(record).kept != "full":
+    if not index.full[number]:
         return True
     own = index.entries(number)
     values = decode(read_entries(index, np.arange(own.start, own.start + 1)), record.dtype)

@@ -123,8 +123,8 @@ class _AttentionReader:
         self._keys: dict[int, tuple[NDArray[np.int64], Values, Values] | None] = {}
 
     def _find(self, tap: str) -> NDArray[np.int64]:
-        wanted = [record.tap == tap for record in self.index.records]
-        return np.flatnonzero(np.array(wanted, np.bool_)[self.index.record])
+        wanted = self.index.is_of(lambda kind: kind.tap == tap)
+        return np.flatnonzero(wanted[self.index.record])
 
     def row(self, at: int, record: Record) -> AttentionRow | None:
         """What the row read; None where it was not recorded in a known layout."""

@@ -84,7 +84,7 @@ def compare_tokens(compared: RowComparison) -> TokenReport:
 def _rows_of(compared: RowComparison, tap: str) -> dict[tuple[str, int], int]:
     """(sequence, position) -> compared row (number in the alignment), the last visit."""
     x = compared.alignment
-    of_tap = np.array([record.tap == tap for record in x.a.records] or [False], np.bool_)
+    of_tap = x.a.is_of(lambda kind: kind.tap == tap)
     at = np.flatnonzero(compared.compared & of_tap[x.a.record[x.rows_a]])
     entries = x.rows_a[at]
     names = [x.a.sequences[code] for code in x.a.sequence[entries]]

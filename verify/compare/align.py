@@ -203,3 +203,19 @@ def rows_by_pair(alignment: Alignment, at: Entries) -> Iterator[tuple[int, int, 
     for start, stop in pairwise(bounds):
         some = order[start:stop]
         yield int(record_a[some[0]]), int(record_b[some[0]]), at[some]
+
+
+def rows_by_tap(alignment: Alignment, at: Entries) -> dict[str, Entries]:
+    """Matched rows ``at`` by tap, the taps in A's execution order of these rows, and so the rows."""
+    index = alignment.a
+    names: list[str] = list(dict.fromkeys(kind.tap for kind in index.records.kinds))
+    place = {tap: number for number, tap in enumerate(names)}
+    codes = index.records.by_kind(lambda kind: place[kind.tap], np.int64)
+    entries = alignment.rows_a[at]
+    order = np.argsort(entries, kind="stable")
+    of_row = codes[index.record[entries[order]]].astype(np.min_scalar_type(len(names)))
+    by_tap = np.argsort(of_row, kind="stable")
+    cuts = np.flatnonzero(np.diff(of_row[by_tap])) + 1
+    groups = [some for some in np.split(order[by_tap], cuts) if some.size]
+    groups.sort(key=lambda some: int(entries[some[0]]))
+    return {names[codes[index.record[entries[some[0]]]]]: at[some] for some in groups}

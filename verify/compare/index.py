@@ -67,6 +67,10 @@ class RowIndex:
         """Row numbers of entries in the row matrices of their records."""
         return np.asarray(entries - self.starts[self.record[entries]], np.int64)
 
+    def entries_of(self, records: Numbers) -> Numbers | slice:
+        """The entries of some records, in their order."""
+        return _entries(self.starts, np.diff(self.starts), records)
+
     def entries(self, record: int) -> slice:
         """The entries of one record (by its place in ``records``)."""
         return slice(int(self.starts[record]), int(self.starts[record + 1]))
