@@ -26,6 +26,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("capture", "verify.cli.capture", "capture"),
     ("compare", "verify.cli.compare", "compare"),
     ("bisect", "verify.cli.bisect", "bisect"),
+    ("taps", "verify.cli.taps", "taps"),
     ("recapture", "verify.cli.recapture", "recapture"),
     ("replay", "verify.cli.replay", "replay"),
     ("swap", "verify.cli.swap", "swap"),

@@ -77,10 +77,11 @@ def _own(a: Dump, taps: list[str], there: set[str], alone: dict[str, Alone]) -> 
     shown = [tap for tap in taps if tap in there and tap not in alone]
     held = repeats(a)
     found = Plan(same=shown)
+    known = {*shown, *alone}
     for tap in taps:
         if tap in alone or tap in there:
             continue
-        if tap in held and set(shown).issuperset(held[tap]):
+        if tap in held and known.issuperset(held[tap]):
             found.repeats.append(tap)
         else:
             found.open[tap] = tap
@@ -211,7 +212,7 @@ def _of_b(tap_map: TapMap, found: Plan, made: Made) -> list[str]:
 def _repeated(taps: list[str]) -> list[str]:
     if not taps:
         return []
-    return [f"left out: {_some(taps)}: the very tensors of taps that are compared"]
+    return [f"left out: {_some(taps)}: the very tensors of other taps"]
 
 
 def _notes(alone: dict[str, Alone]) -> list[str]:

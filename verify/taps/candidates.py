@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from verify.taps.families import Family
-from verify.taps.fits import NEAR, Fit, Fitter, roundoff
+from verify.taps.fits import NEAR, Fit, Fitter, room, roundoff
 from verify.taps.sampling import Tap
 
 SHIFTS = (0, -1, 1)
@@ -37,6 +37,10 @@ class Candidate:
         """That of the layer that fits best."""
         return min(self.fits.values(), key=lambda fit: fit.distance)
 
+    def is_as_rounding(self) -> bool:
+        """Whether rounding explains the distance in the layer that fits best."""
+        return self.best <= room(self.a.any, *(source.any for source in self.sources))
+
     @property
     def kind(self) -> int:
         """Simpler ones count first: a tap of the run, a part of one, another order, a sum."""
@@ -47,13 +51,17 @@ class Candidate:
 
     def pairs(self) -> list[tuple[Tap, list[Tap]]]:
         """Every tap of A that it covers, with its taps of B."""
-        found = []
-        for number, tap in self.a.members.items():
-            partners = [source.partner(number, self.shift) for source in self.sources]
-            there = [partner for partner in partners if partner is not None]
-            if len(there) == len(partners):
-                found.append((tap, there))
-        return found
+        return [
+            (tap, there)
+            for number, tap in self.a.members.items()
+            if (there := self.partners(number)) is not None
+        ]
+
+    def partners(self, number: int | None) -> list[Tap] | None:
+        """The taps of B for one layer of A; None where one of them is missing."""
+        found = [source.partner(number, self.shift) for source in self.sources]
+        there = [tap for tap in found if tap is not None]
+        return there if len(there) == len(found) else None
 
     def similarity(self) -> float:
         """How alike the names are, from 0 to 1."""
@@ -83,23 +91,26 @@ def find_candidates(
 
 
 def _fill(candidate: Candidate, fitter: Fitter) -> None:
-    """Try the transformation that fits the first layer best on the others."""
+    """The transformation that fits best in some layer, in all layers that are looked at."""
     (b,) = candidate.sources
+    pairs = [
+        (number, candidate.a.members[number], partner)
+        for number in candidate.a.sample()
+        if (partner := b.partner(number, candidate.shift)) is not None
+    ]
     best: Fit | None = None
-    for number in candidate.a.sample():
-        tap, partner = candidate.a.members[number], b.partner(number, candidate.shift)
-        if partner is None:
-            continue
-        if best is None or best.distance > NEAR:
-            fit = fitter.moved(tap, partner)
-        else:
-            fit = fitter.again(tap, partner, best)
-        if fit is None:
-            continue
-        if best is not None and fit.how != best.how:
-            candidate.fits = {}  # another transformation fits better from here on
-        candidate.fits[number] = fit
-        best = fit if best is None or fit.distance < best.distance else best
+    for _, tap, partner in pairs:
+        fit = fitter.moved(tap, partner)
+        if fit is not None and (best is None or fit.distance < best.distance):
+            best = fit
+        if best is not None and best.distance <= NEAR:
+            break
+    if best is None or best.distance > NEAR:
+        return
+    for number, tap, partner in pairs:
+        fit = fitter.again(tap, partner, best)
+        if fit is not None:
+            candidate.fits[number] = fit
 
 
 def find_sums(
@@ -112,10 +123,10 @@ def find_sums(
         for shift in SHIFTS if not a.is_single else (0,):
             candidate = Candidate(a, (first, second), shift)
             for number in a.sample():
-                parts = [family.partner(number, shift) for family in (first, second)]
-                if parts[0] is None or parts[1] is None:
+                parts = candidate.partners(number)
+                if parts is None:
                     continue
-                fit = fitter.added(a.members[number], parts[0], parts[1])
+                fit = fitter.added(a.members[number], *parts)
                 if fit is None or fit.distance > limit:
                     break
                 candidate.fits[number] = fit
@@ -132,9 +143,15 @@ def _pairs(families: Sequence[Family]) -> Iterator[tuple[Family, Family]]:
 
 
 def closest(candidates: list[Candidate]) -> list[Candidate]:
-    """Those that values cannot tell from the best one."""
-    if not candidates:
-        return []
-    least = min(candidate.best for candidate in candidates)
-    room = max(_CLOSE * least, roundoff(candidates[0].a.any) / _CLOSE)
-    return [candidate for candidate in candidates if candidate.best <= room]
+    """Those that values cannot tell apart, and tell from all others: nowhere further from A than
+    rounding and chance explain, where some candidate fits."""
+    least: dict[int | None, float] = {}
+    for candidate in candidates:
+        for number, fit in candidate.fits.items():
+            least[number] = min(fit.distance, least.get(number, fit.distance))
+    unit = roundoff(candidates[0].a.any) if candidates else 0.0
+    misses = [
+        sum(f.distance > max(_CLOSE * least[n], unit / _CLOSE) for n, f in c.fits.items())
+        for c in candidates
+    ]
+    return [c for c, missed in zip(candidates, misses, strict=True) if missed == min(misses)]

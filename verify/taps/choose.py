@@ -7,13 +7,15 @@ all that fit about equally, and the best fit alone never does.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verify.taps.candidates import Candidate, closest
+from verify.taps.fits import Fitter
 
 Order = NDArray[np.int64]
 
@@ -26,13 +28,17 @@ class Choice:
     """The candidate that was chosen, and what it was chosen from."""
 
     candidate: Candidate
-    close: int
-    """Candidates that values could not tell from it, itself included."""
+    alike: int
+    """Different tensors that values could not tell from it, itself included."""
     next_best: float | None
     """Smallest distance among those that values do tell from it."""
+    close: list[Candidate] = field(default_factory=list)
+    """All that fit about as well."""
+    same_layer: float | None = None
+    """Distance of the tap of the same layer, where that of another layer was chosen."""
 
 
-def choose(found: Sequence[list[Candidate]]) -> list[Choice]:
+def choose(found: Sequence[list[Candidate]], fitter: Fitter) -> list[Choice]:
     """A choice for every list of candidates (none is empty), so that few pairs of taps stand in the
     opposite order in both runs."""
     close = [closest(candidates) for candidates in found]
@@ -47,7 +53,13 @@ def choose(found: Sequence[list[Candidate]]) -> list[Choice]:
             break
         picks = again
     return [
-        Choice(pick, len(some), _next_best(candidates, some))
+        Choice(
+            pick,
+            _different(pick, some, fitter),
+            _next_best(pick, candidates, some),
+            some,
+            _same_layer(pick, candidates),
+        )
         for pick, some, candidates in zip(picks, close, found, strict=True)
     ]
 
@@ -71,13 +83,19 @@ def _rank(candidate: Candidate) -> tuple[float, ...]:
     a, b = candidate.a.any, candidate.sources[0].any
     uncovered = len(candidate.a.members) - len(candidate.pairs())
     return (
+        uncovered > len(candidate.a.members) // 2,
+        _is_input(a.name) != _is_input(b.name),
         candidate.kind,
         a.is_keyed != b.is_keyed,
         a.name != b.name,
         abs(candidate.shift),
-        uncovered > len(candidate.a.members) // 2,
         -candidate.similarity(),
     )
+
+
+def _is_input(tap: str) -> bool:
+    """Whether a tap is what a module is given."""
+    return re.search(r"\bin\.\w+$", tap) is not None
 
 
 def _inversions(own: Order, anchors: Order) -> int:
@@ -90,6 +108,35 @@ def _inversions(own: Order, anchors: Order) -> int:
     return int((first * second < 0).sum(axis=1).mean()) // _FEW
 
 
-def _next_best(candidates: list[Candidate], close: list[Candidate]) -> float | None:
-    others = [c.best for c in candidates if not any(c is each for each in close)]
-    return min(others, default=None)
+def _different(pick: Candidate, close: list[Candidate], fitter: Fitter) -> int:
+    """How many of them present different values where the chosen one fits best: several taps may
+    hold one tensor."""
+    number = _layer(pick)
+    found = {
+        fitter.signature(pick.a.members[number], taps, candidate.fits[number])
+        for candidate in close
+        if number in candidate.fits and (taps := candidate.partners(number)) is not None
+    }
+    return len(found)
+
+
+def _layer(pick: Candidate) -> int | None:
+    return min(pick.fits, key=lambda number: pick.fits[number].distance)
+
+
+def _next_best(
+    pick: Candidate, candidates: list[Candidate], close: list[Candidate]
+) -> float | None:
+    """The smallest distance of the others in the layer where the chosen one fits best."""
+    number = _layer(pick)
+    others = [c for c in candidates if not any(c is each for each in close)]
+    return min((c.fits[number].distance for c in others if number in c.fits), default=None)
+
+
+def _same_layer(pick: Candidate, candidates: list[Candidate]) -> float | None:
+    """Distance of the unshifted form of a shifted choice in the layer where that fits best."""
+    number = _layer(pick)
+    for other in candidates:
+        if pick.shift and other.shift == 0 and other.sources == pick.sources:
+            return other.fits[number].distance if number in other.fits else None
+    return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from verify.taps.choose import Choice
 from verify.taps.families import Family
-from verify.taps.fits import ROUNDINGS, Fit, roundoff
+from verify.taps.fits import Fit, room
 from verify.taps.proposal import Confidence, Line
 from verify.taps.spelling import Speller
 
@@ -25,7 +25,7 @@ def line_of(choice: Choice, speller: Speller) -> Line:
         layers=len(fits),
         worst=max(distances, default=None),
         next_best=choice.next_best,
-        alike=choice.close,
+        alike=choice.alike,
         evidence=_in_words(choice, confidence),
     )
 
@@ -35,9 +35,10 @@ def _confidence(choice: Choice) -> Confidence:
     if not candidate.fits:
         return "shape"
     taps = [candidate.a.any, *(source.any for source in candidate.sources)]
-    if candidate.best == 0.0:
+    worst = max(fit.distance for fit in candidate.fits.values())
+    if worst == 0.0:
         return "equal"
-    return "rounding" if candidate.best <= ROUNDINGS * roundoff(*taps) else "near"
+    return "rounding" if worst <= room(*taps) else "near"
 
 
 def _in_words(choice: Choice, confidence: Confidence) -> str:
@@ -48,8 +49,10 @@ def _in_words(choice: Choice, confidence: Confidence) -> str:
     texts = [_distances(list(fits.values()), candidate.a)]
     if choice.next_best is not None:
         texts.append(f"next best {choice.next_best:.2g}")
-    if choice.close > 1:
-        texts.append(f"{choice.close} fit alike, layer and order decide")
+    if candidate.shift and choice.same_layer is not None:
+        texts.append(f"the tap of the same layer is {choice.same_layer:.2g} apart")
+    if choice.alike > 1:
+        texts.append(f"{choice.alike} tensors fit alike: layer and order decide")
     return "; ".join(texts)
 
 

@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 
 from verify.formats import decode, encode, get_format
 from verify.taps.columns import interleaved_to_halves
-from verify.taps.sampling import RowKey, Side, Tap, Values
+from verify.taps.sampling import MOST, RowKey, Side, Tap, Values
 
 NEAR = 0.25
 """Relative distance up to which values are taken for those of one tensor: tensors that have nothing
 to do with each other are 1.4 apart, and 1 if one of them is tiny."""
 
-ROUNDINGS = 32
-"""Unit roundoffs up to which a distance is one of rounding: errors of a few operations add up."""
+ROUNDINGS, MOST_APART = 2.0**10, 2.0**-4
+"""Distance up to which rounding explains it, in unit roundoffs, but not more than the second: errors
+of many operations add up, and what is further apart could be a neighbour in the same stream."""
 
-_HEAD_DIMS = (128, 64, 256, 96, 80, 32, 16, 8)
+HEAD_DIMS = (128, 64, 256, 96, 80, 32, 16, 8)
 """Tried where no configuration names the size of a head."""
 
 _PROBES = 3
@@ -71,13 +72,21 @@ class Fitter:
     a: Side
     b: Side
     keys: Sequence[RowKey]
-    head_dims: Sequence[int] = _HEAD_DIMS
-    _values: dict[tuple[int, str, str], Values] = field(default_factory=dict)
+    head_dims: Sequence[int] = HEAD_DIMS
+    _values: dict[int, Values] = field(default_factory=dict)
+    _places: dict[int, dict[RowKey, int]] = field(default_factory=dict)
 
     def rows(self, *taps: Tap) -> list[RowKey]:
-        found = [key for key in self.keys if all(key in tap.rows for tap in taps)]
-        longest = max(tap.row_length for tap in taps)
-        return found[: max(1, (1 << 21) // max(1, longest))]
+        """The rows that all of these taps hold, of those that are looked at."""
+        places = [self._places_of(tap) for tap in taps]
+        return [key for key in self.keys if all(key in there for there in places)]
+
+    def _places_of(self, tap: Tap) -> dict[RowKey, int]:
+        if id(tap) not in self._places:
+            held = [key for key in self.keys if key in tap.rows]
+            held = held[: max(1, MOST // max(1, tap.row_length))]
+            self._places[id(tap)] = {key: place for place, key in enumerate(held)}
+        return self._places[id(tap)]
 
     def plain(self, a: Tap, b: Tap) -> Fit | None:
         """The row of B as it is."""
@@ -96,7 +105,7 @@ class Fitter:
     def moved(self, a: Tap, b: Tap) -> Fit | None:
         """The best of the parts and orders of a row of B; the row as it is counts as well."""
         best = self.plain(a, b)
-        if best is not None and best.distance <= _room(a, b):
+        if best is not None and best.distance <= room(a, b):
             return best
         if not (a.kept == "full" == b.kept and a.is_float and b.is_float):
             return best
@@ -133,21 +142,28 @@ class Fitter:
             return None
         return Fit(distance(x, y + z), "sketches", len(keys))
 
+    def signature(self, a: Tap, taps: Sequence[Tap], fit: Fit) -> object:
+        """Equal for taps that present the same rows under a transformation."""
+        keys = self.rows(*taps)
+        if any(tap.kept != "full" for tap in taps):
+            return tuple(tuple(self.b.digests(tap, keys)) for tap in taps)
+        parts = [self.of_b(tap, keys).astype(np.float64) for tap in taps]
+        total = np.asarray(sum(parts))
+        at = fit.columns(a.row_length)
+        return (total if at is None else total[:, at]).tobytes()
+
     def of_a(self, tap: Tap, keys: list[RowKey]) -> Values:
-        return self._cached(0, self.a, tap)[self._places(tap, keys)]
+        return self._of(self.a, tap, keys)
 
     def of_b(self, tap: Tap, keys: list[RowKey]) -> Values:
-        return self._cached(1, self.b, tap)[self._places(tap, keys)]
+        return self._of(self.b, tap, keys)
 
-    def _cached(self, which: int, side: Side, tap: Tap) -> Values:
-        key = (which, tap.name, tap.place)
-        if key not in self._values:
-            self._values[key] = side.values(tap, self.rows(tap))
-        return self._values[key]
-
-    def _places(self, tap: Tap, keys: list[RowKey]) -> list[int]:
-        place = {key: number for number, key in enumerate(self.rows(tap))}
-        return [place[key] for key in keys]
+    def _of(self, side: Side, tap: Tap, keys: list[RowKey]) -> Values:
+        places = self._places_of(tap)
+        if id(tap) not in self._values:
+            self._values[id(tap)] = side.values(tap, places)
+        values = self._values[id(tap)]
+        return values if len(keys) == len(places) else values[[places[key] for key in keys]]
 
     def _digests_agree(self, a: Tap, b: Tap, keys: list[RowKey]) -> bool:
         return self.a.digests(a, keys) == self.b.digests(b, keys)
@@ -165,8 +181,11 @@ class Fitter:
         x, y = self.of_a(a, keys), self.of_b(b, keys)
         tries = [Fit(np.inf, "words", len(keys)), *self._reordered(a)]
         probe = int(np.argmax(np.nan_to_num(x.var(axis=0)) if len(x) > 1 else np.abs(x[0])))
-        with np.errstate(invalid="ignore"):
-            apart = np.nan_to_num(np.abs(y - x[:, probe : probe + 1]).sum(axis=0), nan=np.inf)
+        column_a = x[:, probe : probe + 1].astype(np.float64)
+        with np.errstate(invalid="ignore", over="ignore"):
+            apart = np.nan_to_num(np.square(y - column_a).sum(axis=0), nan=np.inf)
+            if not apart.min() <= NEAR * np.square(column_a).sum():
+                return  # no column of B is near this one
         for column in np.argsort(apart, kind="stable")[:_PROBES].tolist():
             for tried in tries:
                 at = tried.columns(a.row_length)
@@ -210,8 +229,9 @@ def is_telling(values: NDArray[Any]) -> bool:
     return len(np.unique(values)) > 4
 
 
-def _room(a: Tap, b: Tap) -> float:
-    return ROUNDINGS * roundoff(a, b)
+def room(*taps: Tap) -> float:
+    """The distance that rounding explains between tensors of these formats."""
+    return min(ROUNDINGS * roundoff(*taps), MOST_APART)
 
 
 def _rounded_distance(x: Values, total: NDArray[np.float64], dtype: str) -> float:

@@ -31,7 +31,7 @@ class Plan:
     alone: dict[str, Alone] = field(default_factory=dict)
     """Tap of B that the map says has no counterpart."""
     repeats: list[str] = field(default_factory=list)
-    """Taps of B without a rule that hold the very tensors of taps with one."""
+    """Taps of B without a rule that hold the very tensors of taps with one, or of ``alone``."""
 
 
 def plan(
@@ -70,7 +70,7 @@ def plan(
             found.same.append(tap)
         else:
             found.open[tap] = f"B: {tap}" if tap in names else tap
-    shown = used | set(found.same)
+    shown = used | set(found.same) | set(found.alone)
     for tap, held in (repeats_b or {}).items():
         if tap in found.open and shown.issuperset(held):
             del found.open[tap]

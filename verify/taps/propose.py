@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -13,13 +14,13 @@ from verify.taps.candidates import SHIFTS, Candidate, find_candidates, find_sums
 from verify.taps.choose import Choice, choose
 from verify.taps.evidence import line_of
 from verify.taps.families import Family, families
-from verify.taps.fits import Fitter, is_telling
+from verify.taps.fits import HEAD_DIMS, Fitter, is_telling
 from verify.taps.patterns import match
 from verify.taps.proposal import Line, Proposal
-from verify.taps.sampling import Side, Tap, shared_rows
+from verify.taps.sampling import Side, Tap, shared_rows, template_of
 from verify.taps.sizes import sizes_of
 from verify.taps.spelling import Speller, shifted
-from verify.taps.types import TapMap
+from verify.taps.types import Alone, TapMap
 from verify.taps.unfit import by_shape
 from verify.taps.weights import propose_weights
 
@@ -44,8 +45,8 @@ def propose(a: Dump, b: Dump, name: str = "proposed") -> Proposal:
             "and sequence names",
         )
     sizes = sizes_of([a.manifest.model.config, b.manifest.model.config])
-    dims = [sizes["head_dim"]] if "head_dim" in sizes else None
-    fitter = Fitter(side_a, side_b, keys, *([dims] if dims else []))
+    dims = [sizes["head_dim"]] if "head_dim" in sizes else HEAD_DIMS
+    fitter = Fitter(side_a, side_b, keys, dims)
     return _Proposer(a, b, side_a, side_b, fitter, Speller(sizes)).run(name)
 
 
@@ -62,13 +63,16 @@ class _Proposer:
         self.lines: list[Line] = []
         self.used: set[str] = set()
         self.covered: set[str] = set()
+        self.fitting: dict[str, str] = {}
+        """Tap of B -> the tap of A that it fits as well as the one that was chosen."""
 
     def run(self, name: str) -> Proposal:
         wanted = [f for f in families(self.side_a.taps) if f.place != "last"]
-        self._take(self._by_values(wanted, self.families_b))
-        self._take(self._by_values(self._left(wanted), self.singles_b))
-        self._take(self._sums(self._left(wanted)))
-        self._take(self._sums(self._left(wanted), singles=True))
+        for rounding in (True, False):  # what is as near as rounding comes before what is only near
+            self._take(self._by_values(self._left(wanted), self.families_b), rounding)
+            self._take(self._by_values(self._left(wanted), self.singles_b), rounding)
+            self._take(self._sums(self._left(wanted)), rounding)
+            self._take(self._sums(self._left(wanted), singles=True), rounding)
         for choice in by_shape(self._left(wanted), self._unused(), self.covered):
             self._add(choice)
         return self._proposal(name)
@@ -107,8 +111,10 @@ class _Proposer:
             return True
         return is_telling(self.fitter.of_a(tap, self.fitter.rows(tap)))
 
-    def _take(self, found: list[list[Candidate]]) -> None:
-        for choice in choose(found):
+    def _take(self, found: list[list[Candidate]], rounding: bool) -> None:
+        if rounding:
+            found = [[c for c in some if c.is_as_rounding()] for some in found]
+        for choice in choose([some for some in found if some], self.fitter):
             self._add(choice)
 
     def _add(self, choice: Choice) -> None:
@@ -117,6 +123,13 @@ class _Proposer:
         pairs = choice.candidate.pairs()
         self.covered |= {tap.name for tap, _ in pairs}
         self.used |= {tap.name for _, taps in pairs for tap in taps}
+        if choice.alike == 1:  # all others that fit hold the same rows
+            for other in choice.close:
+                if len(other.sources) == 1:
+                    names = {
+                        t.name: choice.candidate.a.template for _, b in other.pairs() for t in b
+                    }
+                    self.fitting = {**names, **self.fitting}
 
     def _left(self, wanted: list[Family]) -> list[Family]:
         """Members that no line presents, each on its own unless all of a family are left."""
@@ -139,10 +152,8 @@ class _Proposer:
         return families(taps)
 
     def _proposal(self, name: str) -> Proposal:
-        held = repeats(self.b)
         names_a, names_b = (_names(side.taps) for side in (self.side_a, self.side_b))
-        unused = [tap for tap in names_b if tap not in self.used]
-        repeating = [tap for tap in unused if self.used.intersection(held.get(tap, ()))]
+        repeating = self._repeating()
         lines = sorted(self._split(), key=lambda line: self._place(line.rule.a))
         weights = propose_weights(self.a, self.b, lines)
         return Proposal(
@@ -157,13 +168,53 @@ class _Proposer:
                 sizes=self.speller.sizes,
                 tap=[line.rule for line in lines],
                 weight=weights,
+                alone=self._alone(repeating),
             ),
             lines=lines,
             open_a=[tap for tap in names_a if tap not in self.covered],
-            open_b=[tap for tap in unused if tap not in repeating],
-            repeats_b=repeating,
+            open_b=[t for t in names_b if t not in self.used and t not in repeating],
+            repeats_b=list(repeating),
             notes=[],
         )
+
+    def _repeating(self) -> dict[str, str]:
+        """Unused taps of B -> a used one that holds the same rows, as far as they were looked at."""
+        held = repeats(self.b)
+        used: dict[object, str] = {}
+        for tap in self.side_b.taps:
+            if tap.name in self.used:
+                used.setdefault(self._held(tap), tap.name)
+        found: dict[str, str] = {}
+        for tap in self.side_b.taps:
+            if tap.name in self.used:
+                continue
+            if same := self.used.intersection(held.get(tap.name, ())):
+                found[tap.name] = min(same)
+            elif self._held(tap) in used:
+                found[tap.name] = used[self._held(tap)]
+            elif tap.name in self.fitting:
+                found[tap.name] = self.fitting[tap.name]
+        return found
+
+    def _held(self, tap: Tap) -> object:
+        keys = self.fitter.rows(tap)
+        return (tuple(keys), tuple(self.side_b.digests(tap, keys)))
+
+    def _alone(self, repeating: dict[str, str]) -> list[Alone]:
+        """Lines for taps that are other tensors with the same rows; those that are the very tensor
+        need none."""
+        held = repeats(self.b)
+        found: dict[str, Alone] = {}
+        for tap, other in repeating.items():
+            if tap not in held:
+                glob = template_of(tap)[0].replace("{n}", "*")
+                why = f"holds the same rows as {template_of(other)[0]}"
+                found.setdefault(glob, Alone(side="b", tap=glob, why=why))
+        return [line for line in found.values() if self._is_safe(line)]
+
+    def _is_safe(self, line: Alone) -> bool:
+        """Whether a glob leaves the taps alone that lines use."""
+        return not any(fnmatchcase(tap, line.tap or "") for tap in self.used)
 
     def _split(self) -> list[Line]:
         """The lines, with the parts of fused taps named."""

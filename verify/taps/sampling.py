@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verify.dumps.format import Dump
-from verify.dumps.format.schema import Record
+from verify.dumps.format.schema import Record, Rows
+from verify.dumps.format.tokens import TOKENS_IN
 from verify.formats import decode, get_format
 
 Values = NDArray[np.float32]
@@ -133,14 +134,31 @@ class Side:
             found.append(np.asarray(sketch[tap.rows[key][1]], np.float64))
         return np.stack(found) if found else None
 
-    def _rows(self, tap: Tap, key: RowKey):  # type: ignore[no-untyped-def]
+    def _rows(self, tap: Tap, key: RowKey) -> Rows:
         return self.dump.rows(tap.rows[key][0])
 
 
 def shared_rows(a: Side, b: Side) -> list[RowKey]:
-    """The rows that most taps of both runs hold, at most :data:`ROWS`, in the order of positions."""
+    """The rows that most taps of both runs hold, at most :data:`ROWS`, in the order of positions;
+    rows of one text only: none from the first token on that differs."""
     counts_a, counts_b = (Counter(k for t in s.taps for k in t.rows) for s in (a, b))
-    shared = [key for key in counts_a if key in counts_b and key[1] >= 0]
+    parted = _first_other_tokens(a, b)
+    shared = [
+        key for key in counts_a if key in counts_b and 0 <= key[1] < parted.get(key[0], key[1] + 1)
+    ]
     shared.sort(key=lambda k: (-min(counts_a[k], counts_b[k]), k[2], k[1], k[0]))
     chosen = shared[:ROWS]
     return sorted(chosen, key=lambda k: (k[0], k[1], k[2]))
+
+
+def _first_other_tokens(a: Side, b: Side) -> dict[str, int]:
+    """Sequence -> first position at which the runs were given another token."""
+    taps = [next((t for t in side.taps if t.name == TOKENS_IN), None) for side in (a, b)]
+    found: dict[str, int] = {}
+    if taps[0] is None or taps[1] is None or taps[0].record.dtype != taps[1].record.dtype:
+        return found
+    keys = [key for key in taps[0].rows if key in taps[1].rows]
+    for key, x, y in zip(keys, a.digests(taps[0], keys), b.digests(taps[1], keys), strict=True):
+        if x != y:
+            found[key[0]] = min(key[1], found.get(key[0], key[1]))
+    return found

@@ -119,7 +119,6 @@ def _with(rule: TapRule, fields: Mapping[str, object]) -> TapRule:
     return msgspec.structs.replace(rule, **fields)
 
 
-
 def shifted(template: str, shift: int) -> str:
     """A pattern of the layer that is ``shift`` further on."""
     return template.replace("{n}", f"{{n{shift:+d}}}") if shift else template

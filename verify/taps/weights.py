@@ -15,7 +15,7 @@ def propose_weights(a: Dump, b: Dump, lines: list[Line]) -> list[WeightRule]:
     found: dict[str, WeightRule] = {}
     for line in lines:
         rule = line.rule
-        if not isinstance(rule.b, str) or not rule.b.endswith(".out"):
+        if not isinstance(rule.b, str) or not rule.b.endswith(".out") or rule.columns is not None:
             continue
         for kind in ("weight", "bias"):
             name_a, name_b = _beside(rule.a, kind), _beside(rule.b, kind)
