@@ -52,7 +52,7 @@ def run_again(dump: Dump, given: str | None, order: Order, out: Path, option: st
     log = out.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     if _is_ours(words):
-        words = [*words[:2], *_changed(words[2:], dump, order), "--out", str(out)]
+        words = [*words[:2], *with_window(words[2:], dump, order), "--out", str(out)]
         with log.open("wb") as file:
             code = subprocess.run(
                 [*_OURS, *words[2:]], stdout=file, stderr=subprocess.STDOUT, check=False
@@ -106,7 +106,13 @@ def _is_ours(words: list[str]) -> bool:
     return words[1:2] == ["capture"] and "--" not in words
 
 
-def _changed(words: list[str], dump: Dump, order: Order) -> list[str]:
+def with_window(words: list[str], dump: Dump, order: Order) -> list[str]:
+    """Options of `verify capture`, without ``--out``, that record the window of ``order``; nothing
+    is generated after its last step.
+
+    Args:
+        words: the options that recorded ``dump``.
+    """
     kept = [option for option in options(words) if option[0] not in _REPLACED]
     given = [value for name, value in options(words) if name == "--tokens"]
     kept += [

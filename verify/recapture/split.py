@@ -145,13 +145,12 @@ def _globs(split: Split, a: Dump, margin: int) -> list[str]:
         return ["default"]
     at = taps.index(split.tap)
     near = taps[max(0, at - margin) : at + margin + 1]
-    found: dict[str, None] = {}
-    for tap in near:
-        path = _PORT.sub("", tap)
-        if path and path != tap:
-            found[f"default:{block_of(path)}.*"] = None
-            found[tap] = None
-    return list(found)
+    paths = {tap: _PORT.sub("", tap) for tap in near}
+    modules = {tap: path for tap, path in paths.items() if path and path != tap}
+    found = [f"default:{block_of(path)}.*" for path in modules.values()]
+    if a.manifest.capture.get("taps") != ["default"]:
+        found += modules  # they need not be taps of the default selection
+    return list(dict.fromkeys(found))
 
 
 def block_of(path: str) -> str:
