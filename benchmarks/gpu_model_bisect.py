@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -95,6 +96,11 @@ def main() -> None:
     found: dict[str, Any] = {"device": device, "tokens": given.tokens, "chunk": given.chunk}
     began = time.perf_counter()
 
+    def say(what: str) -> None:
+        print(f"{time.perf_counter() - began:6.0f} s  {what}", file=sys.stderr, flush=True)
+        if given.out:  # what is known so far survives a time limit
+            given.out.write_text(json.dumps(found, indent=1) + "\n")
+
     with TemporaryDirectory() as folder:
 
         def record(attention: str, run: str, plant: Plant, tape: str | None) -> Implementation:
@@ -106,6 +112,7 @@ def main() -> None:
             loaded = LoadedModel("random", model, toy_tokenizer(), {})
             with plant(model), gpu.record_routes() as routes:
                 record_generation(request, Path(folder) / run, loaded=loaded)
+            say(f"recorded {run}")
             found[f"{run} routes"] = dict(Counter(r.route for r in routes))
             return Implementation(model, around=lambda: plant(model))
 
@@ -119,7 +126,9 @@ def main() -> None:
         for run in ("ours", "defect"):
             pair = dumps["sdpa"], dumps[run]
             replayed = replay(*pair, Models(sides["sdpa"], sides[run]))
+            say(f"replayed {run}")
             result = bisect(*pair, checkers=[checker(replayed, *pair)])
+            say(f"bisected {run}: {result.verdict}")
             found[run] = {
                 "verdict": str(result.verdict), "summary": result.summary,
                 "accused": accused(result),
@@ -127,9 +136,8 @@ def main() -> None:
                 "certificates": certificates(dumps[run]),
                 "seconds": time.perf_counter() - began,
             }  # fmt: skip
+            say(f"certified {run}: {found[run]['certificates']}")
     print(json.dumps(found, indent=1))
-    if given.out:
-        given.out.write_text(json.dumps(found, indent=1) + "\n")
     core = f"model.layers.{bad}.self_attn.attn.out"
     assert found["ours"]["accused"] == [] and set(found["ours"]["certificates"][0]) == {"EXPLAINED"}
     assert found["ours"]["verdict"] == Verdict.ROUNDING

@@ -271,14 +271,21 @@ def test_reduce_overhead_keeps_its_graphs(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.gpu
 @torch.no_grad()
-def test_a_compiled_model_gives_the_same_bits_with_taps() -> None:
+def test_a_compiled_model_with_taps_is_off_by_rounding_at_most() -> None:
+    """Inductor may compile another program where a tap reads a value (docs/device-capture.md), so
+    equal bits are not promised; the error of either program against float64 is of one size."""
     model, x = make("cuda")
     torch._dynamo.reset()
-    plain = torch.compile(model, fullgraph=True)(x).clone()
+    plain = torch.compile(model, fullgraph=True)(x).double()
     torch._dynamo.reset()
     taps = ModuleTaps(model, output_taps(model), "cuda")
     with taps.attached():
-        assert torch.equal(torch.compile(model, fullgraph=True)(x), plain)
+        tapped = torch.compile(model, fullgraph=True)(x).double()
+    exact = make("cpu")[0].double()(x.cpu().double()).to("cuda")
+    # Two sums of 64 products a layer, two layers and a head: within 64 units of the last place.
+    limit = 64 * 2.0**-24 * float(exact.abs().max())
+    assert float((tapped - exact).abs().max()) <= limit
+    assert float((plain - exact).abs().max()) <= limit
 
 
 @pytest.mark.parametrize("device", DEVICES)
