@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from verify.bisect.result import Verdict
 from verify.bisect.run import bisect
 from verify.dumps.format import open_dump
+from verify.recapture.run import Plan, recapture
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("toy_program.py")
@@ -37,7 +39,7 @@ def first_pass(out: Path, **variables: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def recapture(*words: str) -> tuple[int, dict[str, Any]]:
+def recapture_by_command(*words: str) -> tuple[int, dict[str, Any]]:
     done = run(*VERIFY, "recapture", *words, "--json")
     assert done.stdout, done.stderr
     return done.returncode, json.loads(done.stdout)
@@ -49,18 +51,18 @@ def test_planted_defect_and_noise_in_a_program_of_its_own(tmp_path: Path) -> Non
     first_pass(tmp_path / "b", FAULT="1")
     faulty = shlex.join(["env", "FAULT=1", sys.executable, str(PROGRAM)])
     noisy = shlex.join(["env", "NOISE=1", sys.executable, str(PROGRAM)])
-    a, b, out = str(tmp_path / "a"), str(tmp_path / "b"), tmp_path / "out"
-    code, found = recapture(a, b, "--out", str(out), "--command-b", faulty)
-    assert code == 1 and [each["unlike"] for each in found["again"]] == [[], []]
-    origin = found["result"]["origins"][0]
-    assert (origin["tap"], origin["step_a"], origin["proven"]) == ("layers.1.mlp.0.out", 2, True)
-    assert (out / "report" / "report.html").is_file() and (out / "recapture.json").is_file()
-    assert open_dump(out / "a").manifest.capture["window"] == {"steps": "2"}
+    dumps = open_dump(tmp_path / "a"), open_dump(tmp_path / "b")
+    found = recapture(*dumps, tmp_path / "out", Plan(command_b=faulty))
+    assert [each.unlike for each in found.again] == [[], []]
+    origin = found.result.origins[0]
+    assert (origin.tap, origin.step_a, origin.proven) == ("layers.1.mlp.0.out", 2, True)
+    assert found.result.exit_code == 1
+    assert open_dump(tmp_path / "out" / "a").manifest.capture["window"] == {"steps": "2"}
     # The same first passes, and a second pass of B with noise of its own.
-    code, found = recapture(a, b, "--out", str(tmp_path / "noise"), "--command-b", noisy)
-    assert code == 1 and found["result"]["verdict"] == "NON_REPEATABLE"
-    finding = found["result"]["findings"][0]
-    assert finding["title"].startswith("B does not repeat itself") and finding["taps"]
+    found = recapture(*dumps, tmp_path / "noise", Plan(command_b=noisy))
+    assert (found.result.verdict, found.result.exit_code) == (Verdict.NON_REPEATABLE, 1)
+    finding = found.result.findings[0]
+    assert finding.title.startswith("B does not repeat itself") and finding.taps
 
 
 @pytest.mark.slow
@@ -72,7 +74,7 @@ def test_smollm2_with_an_e4m3_cache_names_the_origin_of_a_full_capture(tmp_path:
 
     def record(name: str, kv_cache: str, level: str, edges: str) -> Path:
         request = Request("smollm2", ("The sky is",), 2, kv_cache=kv_cache, level=level,
-                          edges=edges, raw=True, threads=2)  # fmt: skip
+                          edges=edges, raw=True, threads=1)  # fmt: skip
         record_generation(request, tmp_path / name, loaded=loaded)
         return tmp_path / name
 
@@ -80,14 +82,15 @@ def test_smollm2_with_an_e4m3_cache_names_the_origin_of_a_full_capture(tmp_path:
     full = bisect(*(open_dump(record(f"full-{s}", kv, "full", "trace")) for s, kv in sides.items()))
     lean = [str(record(side, kv, "hash", "none")) for side, kv in sides.items()]
     commands = [
-        f"verify capture --prompt 'The sky is' --tokens 2 --raw --threads 2 --kv-cache {kv}"
+        f"verify capture --prompt 'The sky is' --tokens 2 --raw --threads 1 --kv-cache {kv}"
         for kv in sides.values()
     ]
     out = tmp_path / "out"
-    code, found = recapture(
+    code, found = recapture_by_command(
         *lean, "--out", str(out), "--command-a", commands[0], "--command-b", commands[1]
     )
     assert code == 1 and found["result"]["verdict"] == "PRECISION", found["result"]["summary"]
+    assert (out / "report" / "report.html").is_file() and (out / "recapture.json").is_file()
     assert [each["unlike"] for each in found["again"]] == [[], []]
     layer = "model.layers.0.self_attn.attn.in"
     expected = [o.tap for o in full.origins if o.proven]
