@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from verify.taps.families import Family
-from verify.taps.fits import NEAR, Fit, Fitter, room, roundoff
+from verify.taps.fits import MOST_APART, NEAR, Fit, Fitter, room, roundoff
 from verify.taps.sampling import Tap
 
 SHIFTS = (0, -1, 1)
 """By how much the layer numbers of B may be off: a stream that leaves layer n enters layer n + 1."""
 
-_CLOSE = 4.0
+_TRIED = 2
+"""Layers in which a pair of taps is added up before it is given up."""
+
+_CLOSE, _NEARLY = 4.0, 1.25
 """Distances within this factor do not tell candidates apart."""
 
 
@@ -40,6 +43,11 @@ class Candidate:
     def is_as_rounding(self) -> bool:
         """Whether rounding explains the distance in the layer that fits best."""
         return self.best <= room(self.a.any, *(source.any for source in self.sources))
+
+    def fits_everywhere(self) -> bool:
+        """Whether rounding explains the distance in all layers that were looked at."""
+        taps = [self.a.any, *(source.any for source in self.sources)]
+        return all(fit.distance <= room(*taps) for fit in self.fits.values())
 
     @property
     def kind(self) -> int:
@@ -84,13 +92,13 @@ def find_candidates(
     for b in families:
         for shift in SHIFTS if not (a.is_single or b.is_single) else (0,):
             candidate = Candidate(a, (b,), shift)
-            _fill(candidate, fitter)
+            _fill(candidate, fitter, limit)
             if candidate.fits and candidate.best <= limit:
                 found.append(candidate)
     return found
 
 
-def _fill(candidate: Candidate, fitter: Fitter) -> None:
+def _fill(candidate: Candidate, fitter: Fitter, limit: float) -> None:
     """The transformation that fits best in some layer, in all layers that are looked at."""
     (b,) = candidate.sources
     pairs = [
@@ -105,7 +113,7 @@ def _fill(candidate: Candidate, fitter: Fitter) -> None:
             best = fit
         if best is not None and best.distance <= NEAR:
             break
-    if best is None or best.distance > NEAR:
+    if best is None or best.distance > limit:
         return
     for number, tap, partner in pairs:
         fit = fitter.again(tap, partner, best)
@@ -123,14 +131,13 @@ def find_sums(
         for shift in SHIFTS if not a.is_single else (0,):
             candidate = Candidate(a, (first, second), shift)
             for number in a.sample():
-                parts = candidate.partners(number)
-                if parts is None:
-                    continue
-                fit = fitter.added(a.members[number], *parts)
-                if fit is None or fit.distance > limit:
+                if len(candidate.fits) == _TRIED and candidate.best > limit:
                     break
-                candidate.fits[number] = fit
-            if candidate.fits:
+                if (parts := candidate.partners(number)) is not None:
+                    fit = fitter.added(a.members[number], *parts)
+                    if fit is not None:
+                        candidate.fits[number] = fit
+            if candidate.fits and candidate.best <= limit:
                 found.append(candidate)
     return found
 
@@ -151,7 +158,13 @@ def closest(candidates: list[Candidate]) -> list[Candidate]:
             least[number] = min(fit.distance, least.get(number, fit.distance))
     unit = roundoff(candidates[0].a.any) if candidates else 0.0
     misses = [
-        sum(f.distance > max(_CLOSE * least[n], unit / _CLOSE) for n, f in c.fits.items())
-        for c in candidates
+        sum(f.distance > _as_good(least[n], unit) for n, f in c.fits.items()) for c in candidates
     ]
     return [c for c, missed in zip(candidates, misses, strict=True) if missed == min(misses)]
+
+
+def _as_good(least: float, unit: float) -> float:
+    """The distance up to which a fit is no worse than the best one: chance may well make roundings
+    four times as large, and not the effect of a fault."""
+    small = max(_CLOSE * least, unit / _CLOSE)
+    return small if small <= MOST_APART else max(MOST_APART, _NEARLY * least)

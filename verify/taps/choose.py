@@ -84,6 +84,7 @@ def _rank(candidate: Candidate) -> tuple[float, ...]:
     uncovered = len(candidate.a.members) - len(candidate.pairs())
     return (
         uncovered > len(candidate.a.members) // 2,
+        len(candidate.sources) > 1,  # what the run computed before what the comparison computes
         _is_input(a.name) != _is_input(b.name),
         candidate.kind,
         a.is_keyed != b.is_keyed,

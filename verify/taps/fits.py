@@ -17,6 +17,9 @@ NEAR = 0.25
 """Relative distance up to which values are taken for those of one tensor: tensors that have nothing
 to do with each other are 1.4 apart, and 1 if one of them is tiny."""
 
+FAR = 0.75
+"""The same behind a fault, among taps that nothing else explains; what is found there is marked."""
+
 ROUNDINGS, MOST_APART = 2.0**10, 2.0**-4
 """Distance up to which rounding explains it, in unit roundoffs, but not more than the second: errors
 of many operations add up, and what is further apart could be a neighbour in the same stream."""

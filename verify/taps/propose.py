@@ -14,7 +14,7 @@ from verify.taps.candidates import SHIFTS, Candidate, find_candidates, find_sums
 from verify.taps.choose import Choice, choose
 from verify.taps.evidence import line_of
 from verify.taps.families import Family, families
-from verify.taps.fits import HEAD_DIMS, Fitter, is_telling
+from verify.taps.fits import FAR, HEAD_DIMS, NEAR, Fitter, is_telling
 from verify.taps.patterns import match
 from verify.taps.proposal import Line, Proposal
 from verify.taps.sampling import Side, Tap, shared_rows, template_of
@@ -23,6 +23,9 @@ from verify.taps.spelling import Speller, shifted
 from verify.taps.types import Alone, TapMap
 from verify.taps.unfit import by_shape
 from verify.taps.weights import propose_weights
+
+_GROWTH = 8.0
+"""By how much a distance may grow from one tap to another: softmax and gates amplify."""
 
 
 def propose(a: Dump, b: Dump, name: str = "proposed") -> Proposal:
@@ -57,47 +60,71 @@ class _Proposer:
         self.a, self.b, self.fitter, self.speller = a, b, fitter, speller
         self.side_a, self.side_b = side_a, side_b
         self.families_b = families(side_b.taps)
-        self.singles_b = [
-            f if f.is_single else f.only(number) for f in self.families_b for number in f.members
-        ]
+        self.singles_b = _one_by_one(self.families_b)
         self.lines: list[Line] = []
         self.used: set[str] = set()
         self.covered: set[str] = set()
+        self.apart: list[tuple[int, float]] = []
+        """Place in A's order and distance of what was looked at: how far apart the runs are where."""
         self.fitting: dict[str, str] = {}
         """Tap of B -> the tap of A that it fits as well as the one that was chosen."""
 
     def run(self, name: str) -> Proposal:
         wanted = [f for f in families(self.side_a.taps) if f.place != "last"]
-        for rounding in (True, False):  # what is as near as rounding comes before what is only near
-            self._take(self._by_values(self._left(wanted), self.families_b), rounding)
-            self._take(self._by_values(self._left(wanted), self.singles_b), rounding)
-            self._take(self._sums(self._left(wanted)), rounding)
-            self._take(self._sums(self._left(wanted), singles=True), rounding)
+        for singles in (False, True):
+            self._take([
+                [c for c in self._candidates(family, singles, NEAR) if c.is_as_rounding()]
+                for family in self._left(wanted)
+            ])  # fmt: skip
+        for limit, unused in ((NEAR, False), (FAR, True)):
+            for singles in (False, True):
+                offered = self._unused() if unused else None
+                self._take([
+                    [c for c in self._candidates(family, singles, limit, offered)
+                     if self._is_expected(c)]
+                    for family in self._left(wanted)
+                ])  # fmt: skip
         for choice in by_shape(self._left(wanted), self._unused(), self.covered):
             self._add(choice)
         return self._proposal(name)
 
-    def _by_values(self, wanted: list[Family], offered: Sequence[Family]) -> list[list[Candidate]]:
-        found = []
-        for family in wanted:
-            if self._tells(family):
-                limit = None if family.any.is_float else 0.0
-                candidates = (
-                    find_candidates(family, offered, self.fitter)
-                    if limit is None
-                    else find_candidates(family, offered, self.fitter, limit)
-                )
-                found.append(candidates)
-        return [candidates for candidates in found if candidates]
+    def _candidates(
+        self,
+        family: Family,
+        singles: bool,
+        limit: float,
+        offered: Sequence[Family] | None = None,
+    ) -> list[Candidate]:
+        """What may be a family of A; sums too, unless some tap alone explains it in all layers.
 
-    def _sums(self, wanted: list[Family], singles: bool = False) -> list[list[Candidate]]:
-        offered = self.singles_b if singles else self.families_b
-        found = [
-            find_sums(family, self._in_layer(family, offered) if singles else offered, self.fitter)
-            for family in wanted
-            if family.any.is_float and self._tells(family)
-        ]
-        return [candidates for candidates in found if candidates]
+        Args:
+            singles: offer the taps of B one by one.
+            offered: only these.
+        """
+        if not self._tells(family):
+            return []
+        if offered is None:
+            offered = self.singles_b if singles else self.families_b
+        elif singles:
+            offered = _one_by_one(offered)
+        limit = limit if family.any.is_float else 0.0
+        found = find_candidates(family, offered, self.fitter, limit)
+        if not family.any.is_float or any(
+            c.fits_everywhere() and 2 * len(c.pairs()) > len(family.members) for c in found
+        ):
+            return found
+        parts = self._in_layer(family, offered) if singles else offered
+        return [*found, *find_sums(family, parts, self.fitter, limit)]
+
+    def _is_expected(self, candidate: Candidate) -> bool:
+        """Whether the runs were as far apart before: differences pass on, and do not come from
+        nowhere. What is suddenly further away is a fault or another tensor; neither is proposed."""
+        for number, fit in candidate.fits.items():
+            order = candidate.a.members[number].order
+            before = max((d for place, d in self.apart if place < order), default=0.0)
+            if fit.distance <= _GROWTH * before:
+                return True
+        return False
 
     def _in_layer(self, family: Family, offered: Sequence[Family]) -> list[Family]:
         """Taps of B that may be parts of a sum in one layer: those of layers with its number."""
@@ -111,15 +138,15 @@ class _Proposer:
             return True
         return is_telling(self.fitter.of_a(tap, self.fitter.rows(tap)))
 
-    def _take(self, found: list[list[Candidate]], rounding: bool) -> None:
-        if rounding:
-            found = [[c for c in some if c.is_as_rounding()] for some in found]
+    def _take(self, found: list[list[Candidate]]) -> None:
         for choice in choose([some for some in found if some], self.fitter):
             self._add(choice)
 
     def _add(self, choice: Choice) -> None:
         line = line_of(choice, self.speller)
         self.lines.append(line)
+        for number, fit in choice.candidate.fits.items():
+            self.apart.append((choice.candidate.a.members[number].order, fit.distance))
         pairs = choice.candidate.pairs()
         self.covered |= {tap.name for tap, _ in pairs}
         self.used |= {tap.name for _, taps in pairs for tap in taps}
@@ -235,6 +262,10 @@ class _Proposer:
             (tap.order for tap in self.side_a.taps if match(pattern, tap.name) is not None),
             default=0,
         )
+
+
+def _one_by_one(offered: Sequence[Family]) -> list[Family]:
+    return [f if f.is_single else f.only(number) for f in offered for number in f.members]
 
 
 def _names(taps: list[Tap]) -> list[str]:
