@@ -100,12 +100,33 @@ class CaseKeeper:
             record, record.step, size, rows, names, taken.wanted[some], taken.computed[some]
         )
         call = self.watched.call if self.watched is not None else None
-        if isinstance(call, ModuleCall):
+        if isinstance(call, ModuleCall) and self._read_a_record(record, call):
             _add_module(case, call, taken.tensor_rows[some])
-        elif isinstance(call, AttentionCall):
+        elif isinstance(call, AttentionCall) and self._read_its_taps(record):
             case.attention = _attention(call, taken.tensor_rows[some])
-        case.sources = self._sources(taken, rows)
+        if all(source.kind in ("record", "value") for source in record.inputs):
+            case.sources = self._sources(taken, rows)
         return case
+
+    def _read_a_record(self, record: Record, call: ModuleCall) -> bool:
+        """Whether the module read one recorded tensor and its own weights. Where operations lie in
+        between that were not recorded, what it is given here is not what the run gave it."""
+        assert self.watched is not None
+        own = {id(t) for t in (*call.module.parameters(), *call.module.buffers())}
+        model = self.watched.model
+        named = (
+            *model.named_parameters(remove_duplicate=False),
+            *model.named_buffers(remove_duplicate=False),
+        )
+        names = {name for name, tensor in named if id(tensor) in own}
+        kinds = [s.kind for s in record.inputs if s.kind != "weight" or s.name not in names]
+        return kinds.count("record") == 1 and not {"weight", "unknown"} & {*kinds}
+
+    def _read_its_taps(self, record: Record) -> bool:
+        """Whether what an attention core read was recorded."""
+        base = record.tap.removesuffix("out")
+        taps = (f"{base}in.{name}" for name in "qkv")
+        return all(self.values.number(record.step, t, record.occurrence) is not None for t in taps)
 
     def _sources(self, taken: Taken, rows: NDArray[np.int64]) -> dict[str, tuple[Words, str]]:
         """Words that the recorded inputs hold at the same rows: for operations row by row."""
