@@ -129,12 +129,12 @@ def _bisect(
         accept=accepted,
         fail_on_flip=bool(fail_on),
         command=command_line(),
-        checkers=[] if models is None else [_replayed(first, second, *models)],
+        checkers=[] if models is None else [replayed(first, second, *models)],
     )
     return apply_noise(result, first, second, repeats, accepted, fails_on_flip=bool(fail_on))
 
 
-def _replayed(a: Dump, b: Dump, model_a: str | None, model_b: str | None) -> Checker:
+def replayed(a: Dump, b: Dump, model_a: str | None, model_b: str | None) -> Checker:
     """Answers from running both models again, which happens once there is something to ask: runs
     that cannot be compared, or that agree in every bit, load nothing."""
     answer: Checker | None = None

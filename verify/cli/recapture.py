@@ -41,6 +41,12 @@ def recapture(
         list[str] | None,
         typer.Option("--accept", help="A verdict that does not fail the run, repeatable."),
     ] = None,
+    replay: Annotated[
+        bool,
+        typer.Option(
+            "--replay", help="Also replay both windows, as bisect --replay does: what each op adds."
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
     bisect_exit: Annotated[
         bool, typer.Option("--bisect-exit", help="Exit codes for `git bisect run`: 2, 3 -> 125.")
@@ -49,6 +55,7 @@ def recapture(
     """Find the split in two dumps of digests, run both again with full tensors there, and bisect
     those. Exit codes are those of bisect; a run that does not repeat its first pass gives 1."""
     from verify.bisect.verdict import parse_accept
+    from verify.cli.bisect import replayed
     from verify.compare import exit_codes
     from verify.dumps.format import open_dump
     from verify.env import command_line
@@ -79,6 +86,7 @@ def recapture(
             plan,
             accept=parse_accept(accept or []),
             command=command_line(),
+            check=lambda x, y: [replayed(x, y, None, None)] if replay else [],
             say=lambda what: messages.print(what, style="dim", highlight=False),
         )
         page = write_report(found.result, out / "report")

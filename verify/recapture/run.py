@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from verify.bisect.local import Checker
 from verify.bisect.result import BisectResult, Finding, Verdict
 from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.run import bisect
@@ -21,6 +22,8 @@ from verify.recapture.result import Again, Recaptured, Split
 from verify.recapture.split import around, asked_split, first_split
 
 Say = Callable[[str], None]
+Check = Callable[[Dump, Dump], Sequence[Checker]]
+"""Checks of single operations, made for the two dumps of the second pass."""
 
 _SETTLE = (
     "find what does not repeat first: seeds, threads, deterministic algorithms; a capture that keeps "
@@ -56,6 +59,7 @@ def recapture(
     *,
     accept: Collection[Verdict] = (),
     command: Sequence[str] = (),
+    check: Check = lambda a, b: (),
     say: Say = lambda what: None,
 ) -> Recaptured:
     """Run both runs again, record full tensors around their first split, and bisect those.
@@ -65,6 +69,7 @@ def recapture(
             commands print in ``a.log`` and ``b.log``.
         accept: verdicts that do not fail the run.
         command: the command line, for the report.
+        check: see :data:`Check`.
         say: told what is going on.
 
     Raises:
@@ -93,7 +98,8 @@ def recapture(
     dump_a, again_a = second("A", a, where.steps_a, plan.command_a)
     dump_b, again_b = second("B", b, where.steps_b, plan.command_b)
     say("bisecting the second pass")
-    result = bisect(dump_a, dump_b, accept=list(accept), command=command)
+    checkers = check(dump_a, dump_b) if again_a.repeats and again_b.repeats else ()
+    result = bisect(dump_a, dump_b, accept=list(accept), command=command, checkers=list(checkers))
     result = apply_repeats(result, [again_a, again_b], accept)
     return Recaptured(
         a=str(a.path),
