@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -62,10 +63,11 @@ def apply_map(a: Dump, b: Dump, tap_map: TapMap) -> Mapped:
     values_b = _kept_values(tap_map, "b")
     of_b = Agreement(_equal(found.alone), weights.names, values_b, edges_a.reads())
     Edges(b, made_b, taps_a, of_b).rewrite()
-    notes_a = [*_notes(alone_a), *_repeated(own.repeats)]
+    notes_a = [*_notes(alone_a), *_repeated(own.repeats), *_weight_notes(a, tap_map, "a")]
+    notes_b = [*_of_b(tap_map, found, made_b), *_weight_notes(b, tap_map, "b")]
     return Mapped(
         View(a, _without_weights(a.manifest, tap_map), made_a.presented, notes_a),
-        View(b, _manifest(a, b, weights), made_b.presented, _of_b(tap_map, found, made_b)),
+        View(b, _manifest(a, b, weights), made_b.presented, notes_b),
         found,
         alone_a,
         made_b.not_made,
@@ -159,14 +161,18 @@ class Weights:
 
 
 def _is_alone(tap_map: TapMap, side: Side, name: str) -> bool:
-    """Whether the digest of a weight has nothing to be compared with."""
-    return any(
-        line.side == side and line.weight is not None and fnmatchcase(name, line.weight)
-        for line in tap_map.alone
-    ) or (
-        side == "a"
-        and any(rule.reordered and match(rule.a, name) is not None for rule in tap_map.weight)
-    )
+    return bool(_alone_weight(tap_map, side, name))
+
+
+def _alone_weight(tap_map: TapMap, side: Side, name: str) -> str:
+    """Why the digest of a weight has nothing to be compared with; empty if it has."""
+    for line in tap_map.alone:
+        if line.side == side and line.weight is not None and fnmatchcase(name, line.weight):
+            return line.why
+    for rule in tap_map.weight:
+        if rule.reordered and match(rule.a if side == "a" else rule.b, name) is not None:
+            return "its values stand in another order"
+    return ""
 
 
 def _kept_weights(tap_map: TapMap, side: Side) -> WeightNames:
@@ -223,6 +229,15 @@ def _notes(alone: dict[str, Alone]) -> list[str]:
         how = "taken to be equal, not checked" if line.equal else "left out"
         notes.append(f"{how}, as the map says: {_some(taps)}: {line.why}")
     return notes
+
+
+def _weight_notes(dump: Dump, tap_map: TapMap, side: Side) -> list[str]:
+    """Weights that are taken to be equal, by the reasons that the map gives."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name in dump.manifest.model.weights:
+        if reason := _alone_weight(tap_map, side, name):
+            found[reason].append(name)
+    return [f"weights not compared: {_some(names)}: {why}" for why, names in found.items()]
 
 
 def _some(taps: list[str]) -> str:

@@ -62,6 +62,8 @@ def parse_map(text: str, where: str) -> TapMap:
             found=error,
             allowed=f'format = "{FORMAT_NAME}", version = {FORMAT_VERSION}; docs/taps.md',
         ) from None
+    if found.extends:
+        found = _extended(found, where)
     rules: list[TapRule | WeightRule | Alone] = [*found.tap, *found.weight, *found.alone]
     for rule in rules:
         if fault := _fault(rule, found):
@@ -72,6 +74,26 @@ def parse_map(text: str, where: str) -> TapMap:
                 hint="docs/taps.md describes the fields",
             )
     return found
+
+
+def _extended(found: TapMap, where: str) -> TapMap:
+    """A map with the rules of its base behind its own."""
+    if found.extends not in shipped_maps() or found.extends == found.name:
+        raise ArgumentError(
+            "a tap map extends one that does not come with the package",
+            where=where,
+            found=found.extends,
+            allowed=", ".join(shipped_maps()),
+        )
+    base = load_map(found.extends)
+    return msgspec.structs.replace(
+        found,
+        extends="",
+        sizes={**base.sizes, **found.sizes},
+        tap=[*found.tap, *base.tap],
+        weight=[*found.weight, *base.weight],
+        alone=[*found.alone, *base.alone],
+    )
 
 
 def _fault(rule: TapRule | WeightRule | Alone, whole: TapMap) -> str:

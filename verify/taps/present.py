@@ -89,8 +89,8 @@ class _Maker:
             return record.occurrence
         rank, step, place = key
         last = self.last_place[derived.sources[0], rank, step]
-        at = {"first": 0, "last": last}.get(wanted, wanted) if isinstance(wanted, str) else wanted
-        return 0 if place == at else None
+        at = {"first": 0, "last": last}[wanted] if isinstance(wanted, str) else wanted
+        return 0 if place == (at if at >= 0 else last + 1 + at) else None
 
     def _making(self, derived: Derived, sources: tuple[Record, ...]) -> Making | None:
         """How the record is made; None, and noted, where the run does not hold what it takes."""

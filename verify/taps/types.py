@@ -28,7 +28,8 @@ class TapRule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=T
     """Pattern: ``{n}`` is a number, the same in ``a`` and ``b``; ``{n+1}`` and ``{n-1}`` count on."""
     b: str | list[str]
     occurrence: Literal["first", "last"] | int | None = None
-    """Which of several records of B's tap in a step; it becomes A's occurrence 0. None: each."""
+    """Which of several records of B's tap in a step, -2 for the one before the last; it becomes A's
+    occurrence 0. None: each."""
     join: Join | None = None
     """How several taps become one: side by side, or added in the dtype of the tensors."""
     split: list[str] | None = None
@@ -86,6 +87,8 @@ class TapMap(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tr
     """What A is, in words."""
     b: str
     about: str = ""
+    extends: str = ""
+    """Name of a shipped map whose rules stand behind those of this one."""
     sizes: dict[str, str] = msgspec.field(default_factory=dict)
     """Name -> expression of configuration entries: integers, names, + - * // and brackets."""
     tap: list[TapRule] = msgspec.field(default_factory=list)
