@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, overload
 
 import numpy as np
@@ -20,6 +21,7 @@ from verify.dumps.format.schema import Input, Record
 Numbers = NDArray[np.int64]
 
 INPUT_KINDS: Final = ("record", "weight", "value", "unknown")
+_RANK_BIT: Final = 48  # of a key; a seq has fewer bits (layout.MAX_SIZE)
 NOBODY: Final = -1
 """Stands for no record, and for no text."""
 
@@ -95,7 +97,6 @@ class Records(Sequence[Record]):
         self.rank, self.seq, self.step, self.epoch = map(small, (rank, seq, step, epoch))
         self.same_as = small(same_as)
         self.list_of = list_of
-        self._order: Numbers | None = None
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Records:
@@ -211,23 +212,27 @@ class Records(Sequence[Record]):
         """Which record has this ``seq`` on this rank; :data:`NOBODY` for none."""
         if not len(self):
             return np.full(np.shape(seq), NOBODY, np.int64)
-        if self._order is None:
-            keys = self._keys(self.rank, self.seq)
-            ascending = bool((keys[1:] > keys[:-1]).all())
-            # A broadcast 0 .. n-1 would do; None of it is held where the records lie in order.
-            self._order = np.zeros(0, np.int64) if ascending else np.argsort(keys, kind="stable")
-        wanted = self._keys(np.asarray(rank), np.asarray(seq))
-        keys, order = self._keys(self.rank, self.seq), self._order
-        at = np.minimum(
-            np.searchsorted(keys, wanted, sorter=order if len(order) else None), len(self) - 1
-        )
-        found = order[at] if len(order) else at
+        keys, order = self._lookup
+        wanted = np.asarray(seq)
+        if keys is not self.seq:
+            wanted = (np.asarray(rank, np.int64) << _RANK_BIT) + wanted
+        elif np.any(rank):  # there is rank 0 only
+            wanted = np.where(np.asarray(rank) == 0, wanted, NOBODY)
+        # In the type of the keys: anything else would copy all of them for one question.
+        fits = np.iinfo(keys.dtype)
+        needle = np.clip(wanted, fits.min, fits.max).astype(keys.dtype)
+        at = np.minimum(np.searchsorted(keys, needle, sorter=order), len(self) - 1)
+        found = at if order is None else order[at]
         return np.where(keys[found] == wanted, found, NOBODY)
 
-    @staticmethod
-    def _keys(rank: NDArray[Any], seq: NDArray[Any]) -> NDArray[Any]:
-        """Increasing with (rank, seq); ``seq`` itself where there is only rank 0."""
-        return seq if not rank.any() else (rank.astype(np.int64) << 48) + seq
+    @cached_property
+    def _lookup(self) -> tuple[NDArray[Any], Numbers | None]:
+        """A key a record that increases with (rank, seq), and the order of the keys; None if they
+        ascend. It is ``seq`` itself where there is only rank 0."""
+        keys = self.seq
+        if self.rank.any():
+            keys = (self.rank.astype(np.int64) << _RANK_BIT) + self.seq
+        return keys, None if (keys[1:] > keys[:-1]).all() else np.argsort(keys, kind="stable")
 
     def holders(self) -> Numbers:
         """Number of the record that holds the rows of each: itself unless it is kept as ``same``."""
