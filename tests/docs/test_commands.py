@@ -14,7 +14,18 @@ from tests.support.documents import REASONS, ROOT, Step, pages, steps
 from verify.cli import main
 from verify.cli.app import app
 
-COMPARING = {"bisect", "compare", "certify", "endpoints", "replay", "swap", "gate", "suite", "env"}
+COMPARING = {
+    "bisect",
+    "compare",
+    "certify",
+    "endpoints",
+    "replay",
+    "swap",
+    "gate",
+    "suite",
+    "env",
+    "taps",
+}
 """Commands whose exit code says what they found: 0, 1 and 3 are answers, 2 is a mistake."""
 
 PAGES = {str(page.relative_to(ROOT)): steps(page) for page in pages()}

@@ -9,42 +9,14 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
+from transformers import DynamicCache
 
-from tests.support.fused_llama import FusedLlama
+from examples.fused_llama import TAPS, FusedLlama
 from verify.dumps import capture
 from verify.dumps.format.schema import Sequence, Workload
 
 PROMPT, FORCED = 9, 2
 """Positions of the first step, and steps of one token after it."""
-
-FUSED_TAPS = ["default", "*.in.0", "*.in.1", "*.out", "*.out.1"]
-
-
-def small_config(layers: int = 3) -> LlamaConfig:
-    return LlamaConfig(
-        vocab_size=80,
-        hidden_size=48,
-        intermediate_size=72,
-        num_hidden_layers=layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=16,
-        max_position_embeddings=64,
-        tie_word_embeddings=False,
-        initializer_range=0.15,  # activations of a trained size: layers must differ from each other
-    )
-
-
-def small_llama(dtype: torch.dtype = torch.float32, layers: int = 3) -> nn.Module:
-    """Random weights, norm weights included."""
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(small_config(layers)).eval()
-    with torch.no_grad():
-        for name, weight in model.named_parameters():
-            if "norm" in name:
-                weight.copy_(1 + 0.2 * torch.randn_like(weight))
-    return model.to(dtype)
 
 
 def _steps() -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -59,7 +31,7 @@ def run(model: nn.Module, path: Path, **options: Any) -> Path:
     ids = [int(i) for step, _ in _steps() for i in step[0]]
     workload = Workload(sequences=[Sequence(id="text", prompt=ids[:PROMPT], generated=[])])
     fused = isinstance(model, FusedLlama)
-    options = {"taps": FUSED_TAPS if fused else None, **options}
+    options = {"taps": TAPS if fused else None, **options}
     cache = DynamicCache(config=model.config)
     steps = _steps()
     with torch.no_grad(), capture(model, path, workload=workload, **options) as recording:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.fused_llama import VLLM, Fault, fused_like
-from tests.support.llama_pair import run, small_llama
+from examples.fused_llama import VLLM, Fault, fused_like, small_llama
+from tests.support.llama_pair import run
 from verify.dumps.format import Dump, open_dump
 
 Runs = Callable[..., tuple[Dump, Dump]]

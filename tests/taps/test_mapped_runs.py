@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.support.fused_llama import Fault
+from examples.fused_llama import Fault
 from verify.bisect.result import Verdict
 from verify.bisect.run import bisect
 from verify.compare.run import compare

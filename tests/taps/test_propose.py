@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.fused_llama import OTHER, Fault, fused_like
-from tests.support.llama_pair import run, small_llama
+from examples.fused_llama import OTHER, Fault, fused_like, small_llama
+from tests.support.llama_pair import run
 from verify.bisect.run import bisect
 from verify.compare.map_check import check_map
 from verify.dumps.format import Dump, open_dump

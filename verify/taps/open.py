@@ -1,23 +1,32 @@
-"""Opening two dumps, the second through a tap map if there is one."""
+"""Opening two dumps: as one rank each where their ranks differ, the second through a tap map."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from verify.dumps.format import Dump, open_dump
 
 
-def open_mapped(a: str | Path, b: str | Path, tap_map: str | None) -> tuple[Dump, Dump]:
+def open_mapped(
+    a: str | Path,
+    b: str | Path,
+    tap_map: str | None,
+    layouts: Mapping[str, str] | None = None,
+) -> tuple[Dump, Dump]:
     """Two dumps under the names of the first.
 
     Args:
         tap_map: name of a shipped map or path of a file; None: the dumps as they are.
+        layouts: globs on tap names to layouts of tensors over ranks, before declared ones.
 
     Raises:
-        ArgumentError: no such map, or it does not fit the runs.
+        ArgumentError: no such map, or it or a layout does not fit the runs.
         DumpError: missing, not a dump, or broken.
     """
-    first, second = open_dump(a), open_dump(b)
+    from verify.ranks.pair import same_ranks
+
+    first, second = same_ranks(open_dump(a), open_dump(b), layouts)
     if tap_map is None:
         return first, second
     from verify.taps.apply import apply_map

@@ -49,4 +49,6 @@ class Proposal(msgspec.Struct, kw_only=True, frozen=True):
     """Taps of B that no line uses and that hold no tensor of a used one."""
     repeats_b: list[str]
     """Taps of B that hold the tensors of used ones."""
-    notes: list[str]
+    open_weights_a: list[str]
+    """Weights of A that no line speaks of and that B has not by that name."""
+    open_weights_b: list[str]

@@ -22,6 +22,7 @@ from verify.taps.sizes import sizes_of
 from verify.taps.spelling import Speller, shifted
 from verify.taps.types import Alone, TapMap
 from verify.taps.unfit import by_shape
+from verify.taps.weights import open_weights as find_open_weights
 from verify.taps.weights import propose_weights
 
 _GROWTH = 8.0
@@ -183,6 +184,7 @@ class _Proposer:
         repeating = self._repeating()
         lines = sorted(self._split(), key=lambda line: self._place(line.rule.a))
         weights = propose_weights(self.a, self.b, lines)
+        open_weights = find_open_weights(self.a, self.b, weights)
         return Proposal(
             a=str(self.a.path),
             b=str(self.b.path),
@@ -201,7 +203,8 @@ class _Proposer:
             open_a=[tap for tap in names_a if tap not in self.covered],
             open_b=[t for t in names_b if t not in self.used and t not in repeating],
             repeats_b=list(repeating),
-            notes=[],
+            open_weights_a=open_weights[0],
+            open_weights_b=open_weights[1],
         )
 
     def _repeating(self) -> dict[str, str]:

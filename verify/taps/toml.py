@@ -51,10 +51,15 @@ def proposal_toml(proposal: Proposal) -> str:
     """The proposed map, each line under what speaks for it, and what stays open at the end."""
     comments = {key_of(line.rule): f"{line.confidence}: {line.evidence}" for line in proposal.lines}
     text = to_toml(proposal.tap_map, comments)
-    for side, taps in (("A", proposal.open_a), ("B", proposal.open_b)):
-        if taps:
-            names = dict.fromkeys(template_of(tap)[0] for tap in taps)
-            text += f"\n# Open, in {side}:\n" + "".join(f"#   {name}\n" for name in names)
+    for what, names in (
+        ("Open taps of A", proposal.open_a),
+        ("Open taps of B", proposal.open_b),
+        ("Weights of A that no line relates", proposal.open_weights_a),
+        ("Weights of B that no line relates", proposal.open_weights_b),
+    ):
+        if names:
+            shown = dict.fromkeys(template_of(name)[0] for name in names)
+            text += f"\n# {what}:\n" + "".join(f"#   {name}\n" for name in shown)
     return text
 
 

@@ -78,6 +78,11 @@ class View(Dump):
             return list(self._ordered)
         return [p.record for p in self._presented.values() if p.record.rank == rank]
 
+    @property
+    def presented(self) -> list[Presented]:
+        """The records and how they are made."""
+        return list(self._presented.values())
+
     def table(self) -> Records:
         return Records.of(self._ordered)
 

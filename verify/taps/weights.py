@@ -35,6 +35,15 @@ def propose_weights(a: Dump, b: Dump, lines: list[Line]) -> list[WeightRule]:
     return list(found.values())
 
 
+def open_weights(a: Dump, b: Dump, rules: list[WeightRule]) -> tuple[list[str], list[str]]:
+    """Weights of each side that no rule relates and that the other has not by the same name."""
+    known_a = {name for name in a.manifest.model.weights if not name.endswith("]")}
+    known_b = {name for name in b.manifest.model.weights if not name.endswith("]")}
+    related_a = {n for n in known_a for rule in rules if match(rule.a, n) is not None}
+    related_b = {n for n in known_b for rule in rules if match(rule.b, n) is not None}
+    return sorted(known_a - known_b - related_a), sorted(known_b - known_a - related_b)
+
+
 def _beside(tap: str, kind: str) -> str:
     return "lm_head." + kind if tap == "logits" else f"{tap.removesuffix('.out')}.{kind}"
 

@@ -33,6 +33,8 @@ def render_proposal(proposal: Proposal, console: Console) -> None:
         line(console, " ! rests on length, order and name alone: check it before you rely on it")
     _open("Open in A", proposal.open_a, console)
     _open("Open in B", proposal.open_b, console)
+    _open("Weights of A that no line relates", proposal.open_weights_a, console)
+    _open("Weights of B that no line relates", proposal.open_weights_b, console)
     if proposal.repeats_b:
         many = len(proposal.repeats_b)
         line(console, f"{many} more taps of B hold rows of taps that are used.")
@@ -102,5 +104,5 @@ def _open(title: str, taps: Sequence[str], console: Console) -> None:
     for tap in taps:
         template = template_of(tap)[0]
         counts[template] = counts.get(template, 0) + 1
-    said = [f"{name}  ({count} taps)" if count > 1 else name for name, count in counts.items()]
+    said = [f"{name}  ({count} layers)" if count > 1 else name for name, count in counts.items()]
     bullets(console, [printable(text) for text in said])

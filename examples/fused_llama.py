@@ -1,17 +1,26 @@
-"""A Llama as serving engines write it: fused projections, the residual stream passed beside the
-hidden states and added inside the norm. It takes the weights of a transformers LlamaForCausalLM.
+"""A Llama as serving engines write it, and both forms captured: an example for tap maps.
 
-``Names`` gives its modules the names of vLLM, or names of no library. ``Fault`` plants one fault.
+    python examples/fused_llama.py          # writes runs/transformers, runs/fused and runs/faulty
+    verify taps runs/transformers runs/fused --out fused.toml
+    verify bisect runs/transformers runs/faulty --map fused.toml
+
+Projections are fused, and the residual stream is passed beside the hidden states and added inside
+the norm. The model takes the weights of a transformers LlamaForCausalLM. ``Names`` gives its modules
+the names of vLLM, or names of no library; ``Fault`` plants one fault.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention, silu
+
+from verify.dumps import capture
+from verify.dumps.format.schema import Sequence, Workload
 
 
 @dataclass(frozen=True)
@@ -287,3 +296,58 @@ def interleave(weight: torch.Tensor, dim: int) -> torch.Tensor:
     converter orders them."""
     heads = weight.unflatten(0, (-1, 2, dim // 2))
     return heads.transpose(1, 2).flatten(0, 2)
+
+
+TAPS = ["default", "*.in.0", "*.in.1", "*.out", "*.out.1"]
+"""What is captured of the fused form: the second input and output of a norm are the stream."""
+
+
+def small_llama(dtype: torch.dtype = torch.float32, layers: int = 3) -> nn.Module:
+    """A transformers Llama of random weights, those of the norms included."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=80,
+        hidden_size=48,
+        intermediate_size=72,
+        num_hidden_layers=layers,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=16,
+        max_position_embeddings=64,
+        tie_word_embeddings=False,
+        initializer_range=0.15,  # large enough for layers to differ from each other
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config).eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "norm" in name:
+                weight.copy_(1 + 0.2 * torch.randn_like(weight))
+    return model.to(dtype)
+
+
+def main(folder: Path) -> None:
+    """Capture one prompt through the transformers model, its fused form, and one with a fault."""
+    ids = torch.randint(0, 80, (1, 12), generator=torch.Generator().manual_seed(7))
+    places = torch.arange(12)[None]
+    model = small_llama()
+    fault = Fault("attention scale", 1)
+    for name, form in (
+        ("transformers", model),
+        ("fused", fused_like(model, OTHER)),
+        ("faulty", fused_like(model, OTHER, fault=fault)),
+    ):
+        fused = isinstance(form, FusedLlama)
+        workload = Workload(sequences=[Sequence(id="text", prompt=ids[0].tolist(), generated=[])])
+        options = {"workload": workload, "taps": TAPS if fused else None}
+        with (
+            torch.no_grad(),
+            capture(form, folder / name, **options) as run,
+            run.step(positions=places, sequences=["text"]),
+        ):
+            form(ids, places) if fused else form(input_ids=ids, position_ids=places)
+
+
+if __name__ == "__main__":
+    main(Path("runs"))
