@@ -67,7 +67,8 @@ class _Process:
         self.done = True
         settings = self.settings
         started = {"cwd": redact(os.getcwd()), "model": type(model).__name__}
-        for folder in self._folders():
+        rank, ranks = _distributed()
+        for folder in [settings.out] if ranks > 1 else self._folders():
             try:
                 run = capture(
                     model,
@@ -78,22 +79,24 @@ class _Process:
                     byte_budget=settings.byte_budget,
                     steps=settings.steps,
                     rows=settings.rows,
+                    rank=rank,
+                    ranks=ranks,
                     command=self.command,
                     started={"started": started},
                 )
                 break
             except DumpExistsError:
-                if not self.child:
+                if ranks > 1 or not self.child:
                     raise
         run.__enter__()
         self.run = run
         os.register_at_fork(after_in_child=self._leave)
 
     def _folders(self) -> list[Path]:
-        """Where this process may record: its own place if it has a rank, else the first free."""
+        """Where this process may record: its own place if it has a rank of its own, else the first
+        that is free."""
         out = self.settings.out
-        rank = int(os.environ.get("RANK") or 0)
-        if rank:
+        if rank := _rank():
             out = out.with_name(f"{out.name}-rank-{rank}")
         more = [out.with_name(f"{out.name}-{number}") for number in range(2, _TRIES)]
         return [out, *(more if self.child else [])]
@@ -138,7 +141,7 @@ def switch_on(environ: MutableMapping[str, str]) -> None:
     global _process
     settings = read_settings(environ)
     process = _Process(settings, environ)
-    if not process.child:
+    if not process.child and not _rank():
         _refuse_taken(settings.out)
     _process = process
     when_loaded(_MODULES, process.watch)
@@ -156,6 +159,20 @@ def _refuse_taken(out: Path) -> None:
             where=out,
             hint=f"set {FOLDER} to another folder, or remove the old one yourself",
         )
+
+
+def _rank() -> int:
+    """The rank that a launcher gave this process."""
+    text = os.environ.get("RANK", "")
+    return int(text) if text.isdigit() else 0
+
+
+def _distributed() -> tuple[int, int]:
+    """Rank and number of ranks of torch.distributed, whose processes share one dump."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return 0, 1
+    return distributed.get_rank(), distributed.get_world_size()
 
 
 def _say(text: str) -> None:
