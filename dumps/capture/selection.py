@@ -54,8 +54,8 @@ def default_taps(model: torch.nn.Module) -> list[str]:
         if module is head or not path:
             continue
         name = path.rpartition(".")[2]
-        if "norm" in kind:
-            found.append(port(path, "out"))
+        if "norm" in kind:  # one that adds a residual stream returns it as well
+            found += [port(path, "out"), port(path, "out.1")]
             if name not in (
                 "q_norm",
                 "k_norm",
