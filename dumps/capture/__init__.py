@@ -33,8 +33,9 @@ def capture(
     byte_budget: int | None = None,
     steps: str | None = None,
     rows: str | None = None,
-    rank: int = 0,
-    ranks: int = 1,
+    layouts: Mapping[str, str] | None = None,
+    rank: int | None = None,
+    ranks: int | None = None,
     run_id: str | None = None,
     command: Listing[str] = (),
     started: Mapping[str, Any] | None = None,
@@ -66,25 +67,36 @@ def capture(
         steps: only these steps, for example ``0:3,7``; token ids are kept of all.
         rows: only rows at these positions, for example ``0:112``. Keys, which every row reads, are
             kept whole. Not with ``edges="none"``.
-        rank, ranks, run_id: of a run in several processes, which share ``run_id``.
+        layouts: globs on tap names to ``replicated``, ``shard:D`` or ``partial``: how the tensor of a
+            rank stands to that of all ranks (docs/ranks.md).
+        rank, ranks, run_id: of a run in several processes. None: as torch.distributed says; the
+            processes write into one folder, and rank 0 chooses the id.
         command: how the run was started, for the manifest.
         started: what else it takes to start it again; joins ``manifest.capture``.
 
     Raises:
         DumpExistsError: there is something at ``path``.
         ModelError: a tap glob that matches nothing in this model.
-        ArgumentError: an unknown level or kind of edges, or a window that is none.
+        ArgumentError: an unknown level, kind of edges or layout, or a window that is none.
+        DumpError: rank 0 has not begun, or another rank has not ended, within a minute.
         StorageError: the disk is full or the budget is spent, now or in any step.
     """
     from verify.dumps.capture.manifest import new_manifest
+    from verify.dumps.capture.ranks import shared_run_id, this_rank
     from verify.dumps.capture.session import Capture, lean_capture
+    from verify.dumps.layout import Layouts
     from verify.dumps.window import Window
 
     window = Window.parse(steps, rows)
+    rank, ranks = this_rank(rank, ranks)
+    known = Layouts(layouts)
+    run_id = shared_run_id(path, rank, run_id)
     manifest = new_manifest(
         model, workload, settings, model_info, ranks=ranks, run_id=run_id, command=list(command)
     )
     manifest.capture = dict(started or {})
+    if layouts:
+        manifest.capture["layouts"] = known.as_json()
     if edges == "none":
         return lean_capture(
             model,
@@ -95,6 +107,7 @@ def capture(
             byte_budget=byte_budget,
             rank=rank,
             window=window,
+            layouts=known,
         )
     return Capture(
         model,
@@ -107,4 +120,5 @@ def capture(
         byte_budget=byte_budget,
         rank=rank,
         window=window,
+        layouts=known,
     )

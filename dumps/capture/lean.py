@@ -24,6 +24,7 @@ from verify.dumps.capture.fingerprints import Fingerprints, Keep, Stage
 from verify.dumps.capture.hooks import output_ports
 from verify.dumps.capture.lean_plan import Seen, StepPlan, plan_step
 from verify.dumps.capture.positions import Step
+from verify.dumps.capture.ranks import wait_for_others
 from verify.dumps.capture.selection import TOKEN_TAPS, TapSelection, port
 from verify.dumps.capture.step_arguments import StepArguments
 from verify.dumps.capture.steps import StepControl
@@ -31,6 +32,7 @@ from verify.dumps.capture.tensor_words import dtype_name, row_matrix
 from verify.dumps.digests import row_digests
 from verify.dumps.format import DumpWriter
 from verify.dumps.format.schema import Input, Manifest, Record, Rows, Sequence
+from verify.dumps.layout import Layouts
 from verify.dumps.window import WINDOW, Window
 from verify.errors import ArgumentError, UsageError
 
@@ -56,6 +58,7 @@ class LeanCapture:
         rank: int,
         hugging_face: bool,
         window: Window,
+        layouts: Layouts,
     ) -> None:
         if level not in LEVELS:
             raise ArgumentError(
@@ -82,6 +85,7 @@ class LeanCapture:
         self.writer = DumpWriter(path, manifest, rank=rank, byte_budget=byte_budget)
         self.records = 0
         self._keep = LEVELS[level]
+        self._layouts = layouts
         self._stage = Stage()
         self._found = Fingerprints(self._keep)
         self._seen: list[Seen] = []
@@ -129,6 +133,7 @@ class LeanCapture:
         if error is None and (missing := self.taps.unmatched()):
             self.writer.manifest.capture["unmatched_taps"] = missing
         if error is None:
+            wait_for_others(self.writer)
             self.writer.close(self._sequences, self._token_text)
         else:
             self.writer.__exit__(kind, error, trace)
@@ -253,7 +258,9 @@ class LeanCapture:
         key = (step.batch, step.tokens, kept, tuple(self._seen))
         plan = self._plans.get(key)
         if plan is None:
-            plan = self._plans[key] = plan_step(self._seen, step, self._given, self._keep)
+            plan = self._plans[key] = plan_step(
+                self._seen, step, self._given, self._keep, self._layouts
+            )
         for token in (t for t in self._tokens if t[0] == "tokens.in"):
             self._add_tokens(step, *token)
         if plan.template.n_rows:

@@ -17,6 +17,7 @@ from verify.dumps.capture.positions import PADDING, Step
 from verify.dumps.capture.tensor_words import dtype_name
 from verify.dumps.format.block import StepTemplate
 from verify.dumps.format.schema import Input, Record
+from verify.dumps.layout import ATTRIBUTE, Layouts
 from verify.errors import ArgumentError
 
 Seen = tuple[str, torch.Size, tuple[int, ...], torch.dtype, int]
@@ -74,7 +75,9 @@ _NO_SEQUENCE = np.array([""], object)
 _NO_POSITION = np.array([PADDING], np.int64)
 
 
-def plan_step(seen: list[Seen], step: Step, given: Mapping[str, str], keep: Keep) -> StepPlan:
+def plan_step(
+    seen: list[Seen], step: Step, given: Mapping[str, str], keep: Keep, layouts: Layouts
+) -> StepPlan:
     """The plan of a step whose taps saw ``seen``, in this order.
 
     Raises:
@@ -85,6 +88,8 @@ def plan_step(seen: list[Seen], step: Step, given: Mapping[str, str], keep: Keep
     for tap, shape, strides, dtype, _ in seen:
         record, kind = _record(tap, shape, strides, dtype, occurrences[tap], step, given, keep)
         occurrences[tap] += 1
+        if layout := layouts.of(tap):
+            record.attributes = {ATTRIBUTE: str(layout.of(len(shape)))}
         records.append(record)
         named.append(kind)
     template = StepTemplate(records)

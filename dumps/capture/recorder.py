@@ -20,6 +20,7 @@ from verify.dumps.capture.tracing import Tracer
 from verify.dumps.digests import row_digests
 from verify.dumps.format import DumpWriter
 from verify.dumps.format.schema import Input, Record, Rows
+from verify.dumps.layout import ATTRIBUTE, Layouts
 from verify.dumps.summaries import row_sketches, row_statistics
 from verify.dumps.window import Spans
 from verify.errors import ArgumentError
@@ -36,10 +37,12 @@ class Recorder:
         levels: Levels,
         axes: Mapping[str, str],
         rows: Spans | None = None,
+        layouts: Layouts | None = None,
     ) -> None:
         """
         Args:
             rows: positions whose rows are stored; None: all.
+            layouts: declared ones, for the attributes of the records.
         """
         self.provenance = provenance
         self.records = 0
@@ -53,6 +56,7 @@ class Recorder:
         self._without_token: Counter[tuple[str, int]] = Counter()
         self._step: Step | None = None
         self._rows = rows
+        self._layouts = layouts or Layouts()
         self._counting = False
 
     def begin(self, step: Step, *, counting: bool = False) -> None:
@@ -140,6 +144,9 @@ class Recorder:
         assert self._step is not None
         occurrence = self._occurrences[tap]
         self._occurrences[tap] += 1
+        layout = self._layouts.of(tap)
+        if layout is not None:
+            attributes = {**(attributes or {}), ATTRIBUTE: str(layout.of(tensor.ndim))}
         record = Record(
             seq=self.records,
             step=self._step.index,

@@ -18,6 +18,7 @@ from verify.dumps.capture.core import CoreRecorder
 from verify.dumps.capture.hooks import ModuleHooks, input_ports, output_ports
 from verify.dumps.capture.identity import Identity, module_call
 from verify.dumps.capture.positions import Step
+from verify.dumps.capture.ranks import wait_for_others
 from verify.dumps.capture.recorder import Recorder
 from verify.dumps.capture.selection import Levels, TapSelection, port
 from verify.dumps.capture.step_arguments import StepArguments
@@ -27,6 +28,7 @@ from verify.dumps.capture.tracing import Tracer
 from verify.dumps.capture.weights import name_weights
 from verify.dumps.format import DumpWriter
 from verify.dumps.format.schema import Manifest, Sequence
+from verify.dumps.layout import Layouts
 from verify.dumps.window import WINDOW, Window
 from verify.env import collect_late, observed
 from verify.errors import ArgumentError, UsageError
@@ -51,6 +53,7 @@ class Capture:
         byte_budget: int | None,
         rank: int,
         window: Window = WHOLE,
+        layouts: Layouts | None = None,
     ) -> None:
         if edges not in ("trace", "identity"):
             raise ArgumentError("unknown edges", found=edges, allowed="trace, identity")
@@ -71,7 +74,7 @@ class Capture:
         self._provenance = Tracer(self._table) if edges == "trace" else Identity(self._table)
         self._traced = edges == "trace"
         self._recorder = Recorder(
-            self.writer, self._table, self._provenance, levels, axes, window.rows
+            self.writer, self._table, self._provenance, levels, axes, window.rows, layouts
         )
         self._window = window
         self._inside = window.has_step(0)
@@ -122,6 +125,7 @@ class Capture:
         if error is None:
             env = self.writer.manifest.env
             self.writer.manifest.env = collect_late(env, since=self._observed)
+            wait_for_others(self.writer)
             self.writer.close(self._sequences, self._token_text)
         else:
             self.writer.__exit__(kind, error, trace)
@@ -270,6 +274,7 @@ def lean_capture(
     byte_budget: int | None,
     rank: int,
     window: Window = WHOLE,
+    layouts: Layouts | None = None,
 ) -> Capture:
     """A :class:`verify.dumps.capture.lean.LeanCapture`, which offers what loops need of a
     :class:`Capture`: step, record, complete.
@@ -288,6 +293,7 @@ def lean_capture(
         byte_budget=byte_budget,
         rank=rank,
         window=window,
+        layouts=layouts or Layouts(),
         hugging_face=_is_hugging_face(model),
     )
     found: Capture = lean

@@ -1,0 +1,1 @@
+"""Runs on several ranks: what they hold together, and where they do not agree (docs/ranks.md)."""
