@@ -11,6 +11,7 @@ import msgspec
 
 from verify.dumps.format.reader import Dump
 from verify.dumps.format.schema import Record
+from verify.dumps.window import Window
 from verify.formats import word_dtype
 
 
@@ -75,6 +76,8 @@ class Overview(msgspec.Struct, kw_only=True):
     """Bytes of words that were read against their checksums; None: not asked for."""
     env: dict[str, Any] = msgspec.field(default_factory=dict)
     """What it ran on (docs/env.md)."""
+    window: str = ""
+    """Steps and rows that the capture was limited to; empty: the whole run."""
 
 
 def overview(dump: Dump, *, check: bool = False) -> Overview:
@@ -107,6 +110,7 @@ def overview(dump: Dump, *, check: bool = False) -> Overview:
         taps=_taps(records),
         verified_bytes=verify_words(dump) if check else None,
         env=manifest.env,
+        window=str(Window.of(manifest.capture)),
     )
 
 

@@ -129,6 +129,15 @@ def test_an_equal_window_of_runs_that_differ_is_incomplete(
     assert "A window of the runs was compared" in found.result.findings[0].title
 
 
+def test_bisect_of_digests_names_the_command(tmp_path: Path) -> None:
+    result = bisect(
+        record(program(), tmp_path / "a", **LEAN),
+        record(program(fault=True), tmp_path / "b", **LEAN),
+    )
+    command = f"verify recapture {tmp_path / 'a'} {tmp_path / 'b'} --out around"
+    assert any(step.startswith(command) for f in result.findings for step in f.settle)
+
+
 def test_equal_runs_need_no_second_pass(twice: Callable[..., Recaptured], tmp_path: Path) -> None:
     found = twice(program(), program())
     assert found.again == [] and found.result.verdict is Verdict.IDENTICAL

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 
 from verify.bisect.again import recapture
@@ -31,5 +32,15 @@ def spell_commands(findings: Iterable[Finding], a: Dump, b: Dump, *, parted: boo
         TAPE: tape if parted else [],
         MORE_TAPS: [recapture(dump, taps="default") for dump in (a, b)],
     }
+    if not (_has_words(a) and _has_words(b)):
+        again = shlex.join(["verify", "recapture", str(a.path), str(b.path), "--out", "around"])
+        second = [f"{again}  (both runs again, with full tensors around the split)"]
+        spelled |= {MORE_TAPS: second, REPLAY: second}
     for finding in findings:
         finding.settle = [s for step in finding.settle for s in spelled.get(step, [step])]
+
+
+def _has_words(dump: Dump) -> bool:
+    """Whether a capture kept tensors; digests alone can neither be replayed nor looked into."""
+    level = dump.manifest.capture.get("level", "full")
+    return level not in ("hash", "digest", "stats")

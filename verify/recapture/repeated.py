@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,7 @@ from verify.compare.index import RowIndex
 from verify.compare.result import Unmatched
 from verify.compare.run import RowComparison, compare_rows
 from verify.dumps.format import Dump
+from verify.dumps.format.schema import Record
 from verify.dumps.window import Window
 from verify.recapture.result import Again, Unlike
 
@@ -48,16 +50,22 @@ def hold_against(first: Dump, second: Dump, side: str, command: list[str]) -> Ag
 def _unlike(compared: RowComparison) -> list[Unlike]:
     x = compared.alignment
     differing = np.flatnonzero(compared.compared & (compared.measures.differing > 0))
-    order = differing[np.argsort(x.rows_b[differing], kind="stable")]
     found: dict[str, Unlike] = {}
-    for at in order:
-        entry = int(x.rows_b[at])
-        record = x.b.records[int(x.b.record[entry])]
-        if record.tap not in found:
-            where = f"step {record.step}, {x.b.name(entry)}"
-            found[record.tap] = Unlike(tap=record.tap, rows=0, first=where)
-        found[record.tap].rows += 1
+    for record, entries in _by_record(x.b, x.rows_b[differing]):
+        where = f"step {record.step}, {x.b.name(int(entries[0]))}"
+        unlike = found.setdefault(record.tap, Unlike(tap=record.tap, rows=0, first=where))
+        unlike.rows += len(entries)
     return list(found.values())
+
+
+def _by_record(
+    index: RowIndex, entries: NDArray[np.int64]
+) -> Iterator[tuple[Record, NDArray[np.int64]]]:
+    """Entries by record, in order of execution."""
+    entries = np.sort(entries)
+    numbers, starts = np.unique(index.record[entries], return_index=True)
+    for number, own in zip(numbers, np.split(entries, starts[1:]), strict=False):
+        yield index.records[int(number)], own
 
 
 def _lacking(compared: RowComparison, window: Window) -> list[Unmatched]:
@@ -72,11 +80,10 @@ def _lacking(compared: RowComparison, window: Window) -> list[Unmatched]:
     for one, other, index, entries in sides:
         counts: Counter[str] = Counter()
         examples: dict[str, str] = {}
-        for entry in entries:
-            record = index.records[int(index.record[entry])]
+        for record, own in _by_record(index, entries):
             if record.tap in taps:
-                counts[record.tap] += 1
-                examples.setdefault(record.tap, index.name(int(entry)))
+                counts[record.tap] += len(own)
+                examples.setdefault(record.tap, index.name(int(own[0])))
         found += [
             Unmatched(
                 side="a" if one == "first" else "b",

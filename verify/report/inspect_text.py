@@ -40,6 +40,7 @@ def render_overview(view: Overview, console: Console) -> None:
     labelled(console, "model", printable(model))
     labelled(console, "run", printable(view.run_id))
     labelled(console, "size", _size_text(view))
+    labelled(console, "window", printable(view.window))
     settings = ", ".join(f"{key} {value}" for key, value in _flat(view.settings))
     labelled(console, "settings", printable(settings))
     labelled(console, "command", printable(" ".join(view.command)))

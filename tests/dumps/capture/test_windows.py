@@ -16,6 +16,7 @@ from verify.compare import exit_codes
 from verify.compare.run import compare
 from verify.dumps import capture
 from verify.dumps.format import Dump, open_dump
+from verify.dumps.overview import overview
 from verify.dumps.window import Spans, Window, spans_of
 from verify.errors import ArgumentError
 
@@ -126,6 +127,7 @@ def test_a_window_is_never_the_whole(tmp_path: Path, window: dict[str, str]) -> 
     said = f"A holds a window of its run ({Window.of(a.manifest.capture)})"
     assert any(said in reason for finding in result.findings for reason in finding.reasons)
     assert exit_codes.of_comparison(compare(a, b)) == exit_codes.INCOMPLETE
+    assert overview(a).window == str(Window.of(a.manifest.capture))
 
 
 def test_difference_outside_of_the_window_is_not_called_equal(tmp_path: Path) -> None:
