@@ -10,7 +10,7 @@ import numpy as np
 from verify.dumps.format import layout
 from verify.dumps.format.faults import corrupt, read_file
 from verify.dumps.format.record_columns import decode_records
-from verify.dumps.format.records import Records
+from verify.dumps.format.records import Records, small
 from verify.dumps.format.row_table import RowTable, decode_rows
 from verify.dumps.format.schema import Part, Record, Rows
 from verify.dumps.format.tensors import TensorPlace, read_header
@@ -102,7 +102,7 @@ class PartReader:
         self._places = read_header(self.folder / layout.TENSORS, size)
         counts = records.by_kind(lambda kind: 0 if kind.kept == "same" else kind.n_rows, np.int64)
         self._seq = records.seq
-        self._stops = np.cumsum(counts, dtype=np.int64)
+        self._stops = small(np.cumsum(counts, dtype=np.int64))
         self._check_steps(records)
         self._check_tensors(records)
 

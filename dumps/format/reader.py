@@ -114,7 +114,7 @@ class Dump:
         return self._stored[self._number(seq, rank)]
 
     def _number(self, seq: int, rank: int) -> int:
-        found = int(self._stored.numbers(np.array([rank]), np.array([seq]))[0])
+        found = self._stored.number(rank, seq)
         if found == NOBODY:
             raise ArgumentError("no such record", where=self.path, found=f"seq {seq}, rank {rank}")
         return found

@@ -83,13 +83,13 @@ class Records(Sequence[Record]):
         kinds: list[Record],
         lists: InputLists,
         *,
-        kind: NDArray[np.int32],
+        kind: NDArray[np.integer[Any]],
         rank: NDArray[np.integer[Any]],
         seq: NDArray[np.integer[Any]],
         step: NDArray[np.integer[Any]],
         epoch: NDArray[np.integer[Any]],
         same_as: NDArray[np.integer[Any]],
-        list_of: NDArray[np.int32],
+        list_of: NDArray[np.integer[Any]],
     ) -> None:
         self.kinds = kinds
         self.lists = lists
@@ -184,7 +184,7 @@ class Records(Sequence[Record]):
     def by_kind(self, ask: Callable[[Record], Any], dtype: DTypeLike = np.bool_) -> NDArray[Any]:
         """``ask`` of every record, [records], asked once a kind: of all but ``rank``, ``seq``,
         ``step``, ``epoch``, the number behind ``same_as``, and ``inputs``."""
-        return np.array([ask(kind) for kind in self.kinds], dtype)[self.kind]
+        return np.asarray(np.array([ask(kind) for kind in self.kinds], dtype)[self.kind])
 
     def where(self, ask: Callable[[Record], bool]) -> Numbers:
         """Numbers of the records of which ``ask`` holds, as :meth:`by_kind` asks."""
@@ -224,6 +224,18 @@ class Records(Sequence[Record]):
         at = np.minimum(np.searchsorted(keys, needle, sorter=order), len(self) - 1)
         found = at if order is None else order[at]
         return np.where(keys[found] == wanted, found, NOBODY)
+
+    def number(self, rank: int, seq: int) -> int:
+        """As :meth:`numbers`, of one record."""
+        keys, order = self._lookup
+        wanted = seq if keys is self.seq else (rank << _RANK_BIT) + seq
+        if not 0 <= wanted <= np.iinfo(keys.dtype).max or (rank and keys is self.seq):
+            return NOBODY
+        at = int(np.searchsorted(keys, keys.dtype.type(wanted), sorter=order))
+        if at == len(keys):
+            return NOBODY
+        found = at if order is None else int(order[at])
+        return found if keys[found] == wanted else NOBODY
 
     @cached_property
     def _lookup(self) -> tuple[NDArray[Any], Numbers | None]:
@@ -304,8 +316,16 @@ def _coded(source: Input, seq: int, texts: dict[str, int]) -> tuple[int, int, in
     return INPUT_KINDS.index(source.kind), back, name, digest
 
 
+def _concatenated(pieces: list[NDArray[Any]], limit: int) -> NDArray[Any]:
+    """Codes below ``limit``, in as few bytes as hold them."""
+    least = np.min_scalar_type(limit)
+    return np.concatenate([piece.astype(least) for piece in pieces])
+
+
 def joined(pieces: list[Records]) -> Records:
     """The records of several, one behind the other."""
+    if len(pieces) == 1:
+        return pieces[0]
     codes: dict[Any, int] = {}
     kinds: list[Record] = []
     kind: list[NDArray[np.int32]] = []
@@ -320,7 +340,10 @@ def joined(pieces: list[Records]) -> Records:
         kind.append(table[piece.kind])
     lists = _joined_lists([piece.lists for piece in pieces])
     ends = np.cumsum([0, *(len(piece.lists) for piece in pieces)])
-    list_of = [piece.list_of + np.int32(end) for piece, end in zip(pieces, ends, strict=False)]
+    list_of = [
+        piece.list_of.astype(np.int32) + np.int32(end)
+        for piece, end in zip(pieces, ends, strict=False)
+    ]
 
     def column(name: str) -> NDArray[Any]:
         return np.concatenate([getattr(piece, name) for piece in pieces] or [np.zeros(0, np.int64)])
@@ -329,8 +352,8 @@ def joined(pieces: list[Records]) -> Records:
     return Records(
         kinds,
         lists,
-        kind=np.concatenate(kind or [nothing]),
-        list_of=np.concatenate(list_of or [nothing]).astype(np.int32, copy=False),
+        kind=_concatenated(kind or [nothing], len(kinds)),
+        list_of=_concatenated(list_of or [nothing], len(lists)),
         **{name: column(name) for name in ("rank", "seq", "step", "epoch", "same_as")},
     )
 

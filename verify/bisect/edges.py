@@ -32,7 +32,7 @@ class RunEdges:
         own = index.records.same_as[by] == NOBODY
         by, read = by[own], read[own]
         order = np.argsort(read, kind="stable")
-        at = np.full(len(index), -1, np.int64)
+        at = np.full(len(index), -1, np.min_scalar_type(-max(1, len(compared))))
         at[rows[compared]] = np.flatnonzero(compared)
         return cls(index, at, bool(len(by)), read[order], by[order])
 

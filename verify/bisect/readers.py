@@ -15,6 +15,7 @@ Nothing is concluded from readers that may rightly ignore what they read (attent
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -86,17 +87,19 @@ def follow(compared: RowComparison) -> list[Carried]:
 class _Readers:
     def __init__(self, compared: RowComparison) -> None:
         self.compared = compared
-        x = self.alignment = compared.alignment
+        self.alignment = compared.alignment
         m = compared.measures
         self.differs = compared.compared & (m.differing > 0)
+        at = np.flatnonzero(self.differs)
         with np.errstate(divide="ignore", invalid="ignore"):
-            size = np.sqrt(m.diff_sq / m.ref_sq)
-        size = np.where(self.differs, np.where(np.isnan(size), np.inf, size), 0.0)
-        self.relative = np.where(m.nonfinite > 0, np.inf, size)
-        self.sides = (
-            RunEdges.of(x.a, x.rows_a, compared.compared),
-            RunEdges.of(x.b, x.rows_b, compared.compared),
-        )
+            size = np.sqrt(m.diff_sq[at] / m.ref_sq[at])
+        self.relative = np.zeros(len(self.differs))
+        self.relative[at] = np.where(np.isnan(size) | (m.nonfinite[at] > 0), np.inf, size)
+
+    @cached_property
+    def sides(self) -> tuple[RunEdges, RunEdges]:
+        x, compared = self.alignment, self.compared.compared
+        return RunEdges.of(x.a, x.rows_a, compared), RunEdges.of(x.b, x.rows_b, compared)
 
     def run(self) -> list[Carried]:
         x = self.alignment

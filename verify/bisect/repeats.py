@@ -92,7 +92,7 @@ def repeated_steps(index: RowIndex) -> list[str]:
         held = _one_row(index, numbers)
         held = held[index.position[index.starts[held]] >= 0]
         steps = index.records.step[held]
-        if len(np.unique(steps)) >= _STEPS:
+        if np.count_nonzero(np.diff(steps)) + 1 >= _STEPS:
             several[tap] = _same_in_each(steps, index.digest[index.starts[held]])
     repeated = [tap for tap, same in several.items() if same]
     fed = _one_row(index, index.records.where(lambda kind: kind.tap == TOKENS_IN))
@@ -110,11 +110,12 @@ def _one_row(index: RowIndex, numbers: Numbers) -> Numbers:
 
 def _same_in_each(steps: NDArray[Any], digests: NDArray[np.uint64]) -> bool:
     """Whether every step holds the same digests, in any order and number."""
+    count = np.count_nonzero(np.diff(steps)) + 1  # steps never fall
+    if count == len(steps):
+        return bool((digests == digests[0]).all())
     distinct = len(np.unique(digests))
-    if distinct * len(np.unique(steps)) > len(digests):
-        return False  # as nearly always
     pairs = np.unique(np.stack([steps.astype(np.uint64), digests], axis=1), axis=0)
-    return len(pairs) == distinct * len(np.unique(steps))
+    return len(pairs) == distinct * count
 
 
 def _is_varied(index: RowIndex, tap: str) -> bool:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from verify.compare.index import PADDING, Names, RowIndex, index_rows
 from verify.dumps.format import Dump
+from verify.dumps.format.records import small
 
 Entries = NDArray[np.int64]
 
@@ -52,13 +53,18 @@ def align(dump_a: Dump, dump_b: Dump) -> Alignment:
     alike = _alike(keys_a, keys_b) and _alike(a.sequence, b.sequence)
     sorted_b = sorted_a if alike else _Sorted(keys_b, b)
     del keys_a, keys_b
+    if alike:  # as two captures of one program: half of the memory
+        b.sequence, b.position, b.visit = a.sequence, a.position, a.visit
+        if _alike(a.starts, b.starts):
+            b.starts, b.record = a.starts, a.record
     rows_a, rows_b = sorted_a.join(sorted_b)
     order = _by_tap(a, rows_a)
+    ordered = small(rows_a[order])
     return Alignment(
         a=a,
         b=b,
-        rows_a=rows_a[order],
-        rows_b=rows_b[order],
+        rows_a=ordered,
+        rows_b=ordered if rows_b is rows_a else small(rows_b[order]),
         alone_a=sorted_a.without(rows_a),
         alone_b=sorted_b.without(rows_b),
         repeated_a=sorted_a.repeated,
