@@ -81,6 +81,21 @@ def test_fused_projections_are_proposed_as_splits(runs, interleaved: bool):
     assert rules["model.layers.{n}.mlp.up_proj.out"].take == "up_proj"
 
 
+def test_fused_taps_of_a_are_joined_from_those_of_b(runs):
+    """The other way round: the fused form is A."""
+    b, a = runs("float32", OTHER)
+    proposal = propose(a, b)
+    rules = {line.rule.a: line.rule for line in proposal.lines}
+    fused = rules["decoder.blocks.{n}.mixer.wqkv.out"]
+    assert fused.join == "concat"
+    assert fused.b == [f"model.layers.{{n}}.self_attn.{name}_proj.out" for name in "qkv"]
+    assert rules["decoder.blocks.{n}.ffn.w13.out"].join == "concat"
+    check = check_map(a, b, proposal.tap_map)
+    assert {rule.state for rule in check.rules} == {"equal", "near"}
+    assert max(rule.relative_l2 for rule in check.rules) < 1e-5
+    assert not proposal.open_a
+
+
 def test_a_proposal_reads_back_and_passes_its_own_check(runs):
     a, b = runs("bfloat16", OTHER)
     proposal = propose(a, b)

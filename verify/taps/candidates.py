@@ -9,6 +9,7 @@ from difflib import SequenceMatcher
 from verify.taps.families import Family
 from verify.taps.fits import MOST_APART, NEAR, Fit, Fitter, room, roundoff
 from verify.taps.sampling import Tap
+from verify.taps.types import Join
 
 SHIFTS = (0, -1, 1)
 """By how much the layer numbers of B may be off: a stream that leaves layer n enters layer n + 1."""
@@ -22,13 +23,15 @@ _CLOSE, _NEARLY = 4.0, 1.25
 
 @dataclass(slots=True)
 class Candidate:
-    """A family of A made from one family of B, or as the sum of two."""
+    """A family of A made from one family of B, or of several that are added or joined."""
 
     a: Family
     sources: tuple[Family, ...]
     shift: int
     fits: dict[int | None, Fit] = field(default_factory=dict)
     """Layer of A -> how well it fits, for the layers that were looked at."""
+    join: Join = "add"
+    """How several sources become one."""
 
     @property
     def best(self) -> float:

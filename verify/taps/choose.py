@@ -85,7 +85,7 @@ def _rank(candidate: Candidate) -> tuple[float, ...]:
     return (
         uncovered > len(candidate.a.members) // 2,
         len(candidate.sources) > 1,  # what the run computed before what the comparison computes
-        _is_input(a.name) != _is_input(b.name),
+        is_input(a.name) != is_input(b.name),
         candidate.kind,
         a.is_keyed != b.is_keyed,
         a.name != b.name,
@@ -94,7 +94,7 @@ def _rank(candidate: Candidate) -> tuple[float, ...]:
     )
 
 
-def _is_input(tap: str) -> bool:
+def is_input(tap: str) -> bool:
     """Whether a tap is what a module is given."""
     return re.search(r"\bin\.\w+$", tap) is not None
 

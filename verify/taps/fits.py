@@ -145,12 +145,28 @@ class Fitter:
             return None
         return Fit(distance(x, y + z), "sketches", len(keys))
 
+    def joined(self, a: Tap, *parts: Tap) -> Fit | None:
+        """Rows of B side by side; None without words."""
+        keys = self.rows(a, *parts)
+        if not keys or any(tap.kept != "full" for tap in (a, *parts)):
+            return None
+        whole = np.concatenate([self.of_b(part, keys) for part in parts], axis=1)
+        if whole.shape[1] != a.row_length:
+            return None
+        return Fit(distance(self.of_a(a, keys), whole), "words", len(keys))
+
+    def swapped(self) -> Fitter:
+        """The same with the sides exchanged."""
+        return Fitter(self.b, self.a, self.keys, self.head_dims)
+
     def signature(self, a: Tap, taps: Sequence[Tap], fit: Fit) -> object:
         """Equal for taps that present the same rows under a transformation."""
         keys = self.rows(*taps)
         if any(tap.kept != "full" for tap in taps):
             return tuple(tuple(self.b.digests(tap, keys)) for tap in taps)
         parts = [self.of_b(tap, keys).astype(np.float64) for tap in taps]
+        if len({part.shape for part in parts}) > 1:
+            return tuple(part.tobytes() for part in parts)
         total = np.asarray(sum(parts))
         at = fit.columns(a.row_length)
         return (total if at is None else total[:, at]).tobytes()

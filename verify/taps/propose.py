@@ -15,6 +15,7 @@ from verify.taps.choose import Choice, choose
 from verify.taps.evidence import line_of
 from verify.taps.families import Family, families
 from verify.taps.fits import FAR, HEAD_DIMS, NEAR, Fitter, is_telling
+from verify.taps.joined import find_joined
 from verify.taps.patterns import match
 from verify.taps.proposal import Line, Proposal
 from verify.taps.sampling import Side, Tap, shared_rows, template_of
@@ -60,6 +61,7 @@ class _Proposer:
     ) -> None:
         self.a, self.b, self.fitter, self.speller = a, b, fitter, speller
         self.side_a, self.side_b = side_a, side_b
+        self.reverse = fitter.swapped()
         self.families_b = families(side_b.taps)
         self.singles_b = _one_by_one(self.families_b)
         self.lines: list[Line] = []
@@ -115,7 +117,8 @@ class _Proposer:
         ):
             return found
         parts = self._in_layer(family, offered) if singles else offered
-        return [*found, *find_sums(family, parts, self.fitter, limit)]
+        joined = find_joined(family, parts, self.fitter, self.reverse)
+        return [*found, *joined, *find_sums(family, parts, self.fitter, limit)]
 
     def _is_expected(self, candidate: Candidate) -> bool:
         """Whether the runs were as far apart before: differences pass on, and do not come from
@@ -200,12 +203,16 @@ class _Proposer:
                 alone=self._alone(repeating),
             ),
             lines=lines,
-            open_a=[tap for tap in names_a if tap not in self.covered],
+            open_a=[tap for tap in names_a if tap not in self.covered | self._repeated_a()],
             open_b=[t for t in names_b if t not in self.used and t not in repeating],
             repeats_b=list(repeating),
             open_weights_a=open_weights[0],
             open_weights_b=open_weights[1],
         )
+
+    def _repeated_a(self) -> set[str]:
+        """Taps of A that hold the very tensors of taps with a line."""
+        return {tap for tap, held in repeats(self.a).items() if held <= self.covered}
 
     def _repeating(self) -> dict[str, str]:
         """Unused taps of B -> a used one that holds the same rows, as far as they were looked at."""

@@ -39,7 +39,7 @@ class Speller:
         rule = TapRule(
             a=a.any.name if single else a.template,
             b=b[0] if len(b) == 1 else b,
-            join="add" if len(b) > 1 else None,
+            join=candidate.join if len(b) > 1 else None,
             occurrence=source.place or None,  # type: ignore[arg-type]
         )
         if fit is None or fit.is_plain:
