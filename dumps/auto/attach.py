@@ -74,6 +74,7 @@ class _Process:
                     model,
                     folder,
                     taps=settings.taps or None,
+                    ops=settings.ops,
                     level=settings.level,
                     edges=settings.edges,  # type: ignore[arg-type]
                     byte_budget=settings.byte_budget,

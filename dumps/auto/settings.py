@@ -30,6 +30,7 @@ class Settings:
     level: Level = "digest"
     edges: str = "none"
     taps: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
     steps: str | None = None
     rows: str | None = None
     byte_budget: int | None = None
@@ -45,6 +46,7 @@ class Settings:
             raise ArgumentError("a level for each tap needs a file", where="level", hint=CONFIG)
         said = {
             "LEVEL": self.level, "EDGES": self.edges, "TAPS": ",".join(self.taps),
+            "OPS": ",".join(self.ops),
             "STEPS": self.steps, "ROWS": self.rows, "BYTE_BUDGET": self.byte_budget,
             "MODEL": self.model,
         }  # fmt: skip
@@ -95,13 +97,13 @@ def _settings(table: dict[str, Any], sources: dict[str, str]) -> Settings:
     full = not isinstance(level, str) or level == "full"
     edges = str(table.get("edges", "trace" if full or table.get("rows") else "none"))
     _check_level(level, edges, sources.get("level", "level"), sources.get("edges", "edges"))
-    taps = table.get("taps", ())
     budget = table.get("byte_budget")
     settings = Settings(
         out=Path(str(table["out"])).absolute(),
         level=level,
         edges=edges,
-        taps=tuple(taps.split(",") if isinstance(taps, str) else map(str, taps)),
+        taps=_globs(table.get("taps", ())),
+        ops=_globs(table.get("ops", ())),
         steps=_text(table.get("steps")),
         rows=_text(table.get("rows")),
         byte_budget=None if budget is None else parse_bytes(str(budget), sources["byte_budget"]),
@@ -114,6 +116,10 @@ def _settings(table: dict[str, Any], sources: dict[str, str]) -> Settings:
             hint=f"{PREFIX}EDGES=trace",
         )  # fmt: skip
     return settings
+
+
+def _globs(found: Any) -> tuple[str, ...]:
+    return tuple(found.split(",") if isinstance(found, str) else map(str, found))
 
 
 def _check_level(level: Any, edges: str, where: str, where_edges: str) -> None:

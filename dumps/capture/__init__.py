@@ -24,6 +24,7 @@ def capture(
     path: str | Path,
     *,
     taps: Listing[str] | None = None,
+    ops: Listing[str] = (),
     level: str | Mapping[str, str] = "full",
     edges: Literal["trace", "identity", "none"] = "trace",
     workload: Workload | None = None,
@@ -54,6 +55,9 @@ def capture(
     Args:
         taps: globs on tap names; ``default`` stands for the default selection, which is also taken
             for None.
+        ops: globs ``<module path>[:<operation>]``: operations inside these modules are recorded
+            too, what they read and what they return (docs/capture.md, "Below the module"). Not
+            with ``edges="identity"``.
         level: ``full`` (every word), ``digest`` or ``stats``; or a table of globs to levels. With
             ``edges="none"`` also ``hash``: digests alone.
         edges: ``trace`` follows every operation to know the inputs of a record exactly;
@@ -76,7 +80,7 @@ def capture(
 
     Raises:
         DumpExistsError: there is something at ``path``.
-        ModelError: a tap glob that matches nothing in this model.
+        ModelError: a glob that matches nothing in this model.
         ArgumentError: an unknown level, kind of edges or layout, or a window that is none.
         DumpError: rank 0 has not begun, or another rank has not ended, within a minute.
         StorageError: the disk is full or the budget is spent, now or in any step.
@@ -103,6 +107,7 @@ def capture(
             path,
             manifest,
             taps=taps,
+            ops=ops,
             level=level,
             byte_budget=byte_budget,
             rank=rank,
@@ -114,6 +119,7 @@ def capture(
         path,
         manifest,
         taps=taps,
+        ops=ops,
         level=level,
         edges=edges,
         axes=axes or {},

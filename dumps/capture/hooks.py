@@ -37,6 +37,16 @@ class Observer(Protocol):
     def failed(self, path: str) -> None: ...
 
 
+class Unobserved:
+    """For hooks that only know which module runs."""
+
+    def entered(self, *report: Any) -> None: ...
+
+    def left(self, *report: Any) -> None: ...
+
+    def failed(self, *report: Any) -> None: ...
+
+
 class ModuleHooks:
     """Hooks on all modules of a model, and the stack of those that run."""
 
@@ -45,12 +55,18 @@ class ModuleHooks:
         self._modules = list(_hookable(model))
         hooked = {id(module) for _, module in self._modules}
         self._paths = {id(module): path for path, module in self._modules}
-        self._stack: list[str] = []
+        self._stack: list[tuple[str, int]] = []
+        self._calls = 0
         self.opaque = [path for path, m in model.named_modules() if id(m) not in hooked]
 
     @property
     def current(self) -> str | None:
         """Path of the innermost module that runs."""
+        return self._stack[-1][0] if self._stack else None
+
+    @property
+    def frame(self) -> tuple[str, int] | None:
+        """Path of the innermost module that runs, and the number of this call of it."""
         return self._stack[-1] if self._stack else None
 
     def path_of(self, module: object) -> str | None:
@@ -66,11 +82,12 @@ class ModuleHooks:
 
     def _attach(self, path: str, module: torch.nn.Module) -> list[Any]:
         def before(module: torch.nn.Module, args: Any, kwargs: Any) -> None:
-            self._stack.append(path)
+            self._calls += 1
+            self._stack.append((path, self._calls))
             self._observer.entered(path, module, args, kwargs)
 
         def after(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            while self._stack and self._stack.pop() != path:
+            while self._stack and self._stack.pop()[0] != path:
                 pass
             if output is None:  # nothing to see, or forward raised
                 self._observer.failed(path)

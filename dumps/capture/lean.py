@@ -21,14 +21,18 @@ import torch
 
 from verify.dumps.capture import step_arguments
 from verify.dumps.capture.fingerprints import Fingerprints, Keep, Stage
-from verify.dumps.capture.hooks import output_ports
-from verify.dumps.capture.lean_plan import Seen, StepPlan, plan_step
+from verify.dumps.capture.hooks import ModuleHooks, Unobserved, output_ports
+from verify.dumps.capture.lean_plan import Seen, StepPlan, plan_step, rows_lead
+from verify.dumps.capture.ops import watch_ops
 from verify.dumps.capture.positions import Step
 from verify.dumps.capture.ranks import wait_for_others
 from verify.dumps.capture.selection import TOKEN_TAPS, TapSelection, port
 from verify.dumps.capture.step_arguments import StepArguments
 from verify.dumps.capture.steps import StepControl
+from verify.dumps.capture.storages import StorageTable
 from verify.dumps.capture.tensor_words import dtype_name, row_matrix
+from verify.dumps.capture.tracing import Tracer
+from verify.dumps.capture.weights import name_weights
 from verify.dumps.digests import row_digests
 from verify.dumps.format import DumpWriter
 from verify.dumps.format.schema import Input, Manifest, Record, Rows, Sequence
@@ -53,6 +57,7 @@ class LeanCapture:
         manifest: Manifest,
         *,
         taps: Listing[str] | None,
+        ops: Listing[str] = (),
         level: str,
         byte_budget: int | None,
         rank: int,
@@ -80,6 +85,13 @@ class LeanCapture:
             "opaque": [],
             **({WINDOW: window.as_json()} if window else {}),
         }
+        self._tracer, self._hooks = Tracer(StorageTable()), ModuleHooks(model, Unobserved())
+        self._tracer.active = False
+        self._ops = watch_ops(ops, model, self._hooks, self._tracer.table, self)
+        self._tracer.watcher = self._ops
+        if self._ops is not None:
+            manifest.capture |= self._ops.selection.as_json()
+            manifest.capture["opaque"] = self._hooks.opaque + self._ops.selection.opaque
         self._window = window
         self._counting = False
         self.writer = DumpWriter(path, manifest, rank=rank, byte_budget=byte_budget)
@@ -120,6 +132,10 @@ class LeanCapture:
                 for handle in self._attach(path, module):
                     exits.callback(handle.remove)
             exits.callback(root.register_forward_hook(self._left, always_call=True).remove)
+            if self._ops is not None:
+                name_weights(root, self._tracer.table)
+                exits.enter_context(self._hooks.attached())
+                exits.enter_context(self._tracer)
             self._exits = exits.pop_all()
         return self
 
@@ -130,7 +146,8 @@ class LeanCapture:
         trace: TracebackType | None,
     ) -> None:
         self._exits.close()
-        if error is None and (missing := self.taps.unmatched()):
+        missing = self.taps.unmatched() + (self._ops.selection.unmatched() if self._ops else [])
+        if error is None and missing:
             self.writer.manifest.capture["unmatched_taps"] = missing
         if error is None:
             wait_for_others(self.writer)
@@ -233,22 +250,36 @@ class LeanCapture:
             self._take("logits", logits)
         self._steps.root_left()
 
-    def _take(self, tap: str, tensor: torch.Tensor) -> None:
+    def record_op(
+        self, tap: str, tensor: torch.Tensor, *, axes: str | None, attributes: dict[str, Any]
+    ) -> int:
+        """What the taps below modules hand over; a block of records has no scalars."""
+        assert self._step is not None
+        self._given.pop(tap, None)
+        if axes is not None:
+            self._given[tap] = axes
+        self._take(tap, tensor, staged=rows_lead(tensor, self._step, axes))
+        return -1
+
+    def _take(self, tap: str, tensor: torch.Tensor, *, staged: bool = True) -> None:
         """What a hook sees, as it is now."""
         shape, strides, dtype = tensor.shape, tensor.stride(), tensor.dtype
         if self._counting:
             self._seen.append((tap, shape, strides, dtype, -1))
             return
-        place = self._stage.put(tensor, (shape, strides, dtype, tensor.device))
+        place = self._stage.put(tensor, (shape, strides, dtype, tensor.device)) if staged else -1
         index = len(self._seen)
         self._seen.append((tap, shape, strides, dtype, place))
         if place < 0:
             assert self._step is not None
             axes = self._given.get(tap)
-            self._found.take_now(index, tap, tensor, self._step, axes)
+            with self._tracer.paused():
+                self._found.take_now(index, tap, tensor, self._step, axes)
 
     def _begin(self, step: Step) -> None:
         self._step = step
+        if self._ops is not None:
+            self._ops.begin_step()
         self._counting = not self._window.has_step(step.index)
 
     def _end(self) -> None:

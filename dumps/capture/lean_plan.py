@@ -145,7 +145,7 @@ def _lanes(seen: list[Seen], records: list[Record], starts: np.ndarray) -> list[
             continue
         record, key = records[index], (dtype, shape[-1])
         names = record.axes.split()
-        if [name for name in names if name in ("b", "t")] != names[: _leading(names)]:
+        if not _lead(names):
             raise ArgumentError(
                 "a staged tensor has its rows inside", where=tap, found=record.axes,
                 hint="name the axes of this tap",
@@ -162,5 +162,13 @@ def _lanes(seen: list[Seen], records: list[Record], starts: np.ndarray) -> list[
     return list(lanes.values())
 
 
-def _leading(names: list[str]) -> int:
-    return sum(name in ("b", "t") for name in names)
+def _lead(names: list[str]) -> bool:
+    """Whether the axes that count rows come first."""
+    return all(name in ("b", "t") for name in names[: sum(name in ("b", "t") for name in names)])
+
+
+def rows_lead(tensor: torch.Tensor, step: Step, axes: str | None) -> bool:
+    """Whether the rows of a tensor lie one after another, so that it can be staged."""
+    kept = None if step.kept is None else len(step.kept)
+    given = axes or inferred_axes(tensor.shape, tensor.stride(), step.batch, step.tokens, kept)
+    return _lead(given.split())

@@ -18,6 +18,9 @@ DEFAULT = "default"
 WITHIN = "default:"
 """``default:<glob>``: the taps of the default selection that match the glob."""
 
+OPERATION = "/"
+"""Between module path and operation in the name of a tap below a module."""
+
 CORE_PORTS = ("attn.in.q", "attn.in.k", "attn.in.v", "attn.in.mask", "attn.out")
 CACHE_PORTS = ("cache.in.k", "cache.in.v")
 TOKEN_TAPS = ("tokens.in", "tokens.out")
@@ -112,7 +115,7 @@ class TapSelection:
     def unmatched(self) -> list[str]:
         """Globs of the caller that no tap which came by has matched."""
         seen = [tap for tap, wanted in self._known.items() if wanted]
-        chosen = [glob.removeprefix(WITHIN) for glob in self.globs if glob != DEFAULT]
+        chosen = [g.removeprefix(WITHIN) for g in self.globs if g != DEFAULT and OPERATION not in g]
         return [glob for glob in chosen if not any(fnmatchcase(tap, glob) for tap in seen)]
 
 
@@ -121,6 +124,8 @@ def _check_globs(globs: Iterable[str], model: torch.nn.Module) -> None:
     ports = ("out", "out.1", "in.0", *CORE_PORTS, *CACHE_PORTS)
     known = [*ROOT_TAPS, *(port(path, name) for path in paths for name in ports)]
     for glob in globs:
+        if OPERATION in glob:
+            continue  # a tap below a module: `ops` says which of them there are
         if any(fnmatchcase(tap, glob) for tap in known):
             continue
         owner = _PORT.sub("", glob)

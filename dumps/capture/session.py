@@ -17,6 +17,7 @@ from verify.dumps.capture import step_arguments, torch_attention
 from verify.dumps.capture.core import CoreRecorder
 from verify.dumps.capture.hooks import ModuleHooks, input_ports, output_ports
 from verify.dumps.capture.identity import Identity, module_call
+from verify.dumps.capture.ops import watch_ops
 from verify.dumps.capture.positions import Step
 from verify.dumps.capture.ranks import wait_for_others
 from verify.dumps.capture.recorder import Recorder
@@ -47,6 +48,7 @@ class Capture:
         manifest: Manifest,
         *,
         taps: Listing[str] | None,
+        ops: Listing[str] = (),
         level: str | Mapping[str, str],
         edges: Edges,
         axes: Mapping[str, str],
@@ -57,6 +59,11 @@ class Capture:
     ) -> None:
         if edges not in ("trace", "identity"):
             raise ArgumentError("unknown edges", found=edges, allowed="trace, identity")
+        if ops and edges != "trace":
+            raise ArgumentError(
+                "taps below modules need a trace", where="ops", found=f"edges={edges!r}",
+                hint="edges='trace', or 'none' for digests alone",
+            )  # fmt: skip
         self.model = model
         self.taps = TapSelection(taps, model)
         self.hooks = ModuleHooks(model, self)
@@ -73,6 +80,12 @@ class Capture:
         self._table = StorageTable()
         self._provenance = Tracer(self._table) if edges == "trace" else Identity(self._table)
         self._traced = edges == "trace"
+        self._ops = watch_ops(ops, model, self.hooks, self._table, self)
+        if isinstance(self._provenance, Tracer):
+            self._provenance.watcher = self._ops
+        if self._ops is not None:
+            manifest.capture |= self._ops.selection.as_json()
+            manifest.capture["opaque"] += self._ops.selection.opaque
         self._recorder = Recorder(
             self.writer, self._table, self._provenance, levels, axes, window.rows, layouts
         )
@@ -120,7 +133,8 @@ class Capture:
         trace: TracebackType | None,
     ) -> None:
         self._exits.close()
-        if error is None and (missing := self.taps.unmatched()):
+        missing = self.taps.unmatched() + (self._ops.selection.unmatched() if self._ops else [])
+        if error is None and missing:
             self.writer.manifest.capture["unmatched_taps"] = missing
         if error is None:
             env = self.writer.manifest.env
@@ -192,6 +206,12 @@ class Capture:
         at = None if columns is None else _columns(columns, self.current_step)
         self._recorder.record(tap, tensor, axes=axes, columns=at, attributes=attributes)
 
+    def record_op(
+        self, tap: str, tensor: torch.Tensor, *, axes: str | None, attributes: dict[str, Any]
+    ) -> int:
+        """What the taps below modules hand over."""
+        return self._recorder.record(tap, tensor, axes=axes, attributes=attributes)
+
     def complete(self, sequences: Iterable[Sequence], token_text: Mapping[str, str]) -> None:
         """What the manifest shall say about sequences when the capture ends well."""
         self._sequences = list(sequences)
@@ -240,6 +260,8 @@ class Capture:
         self._inside = self._provenance.active = inside
         self._recorder.begin(step, counting=not inside)
         self.core.begin_step(counting=not inside)
+        if self._ops is not None:
+            self._ops.begin_step()
 
     def _record_port(self, tap: str, tensor: torch.Tensor, axes: str | None) -> None:
         if tap in self.taps:
@@ -270,6 +292,7 @@ def lean_capture(
     manifest: Manifest,
     *,
     taps: Listing[str] | None,
+    ops: Listing[str] = (),
     level: str | Mapping[str, str],
     byte_budget: int | None,
     rank: int,
@@ -289,6 +312,7 @@ def lean_capture(
         path,
         manifest,
         taps=taps,
+        ops=ops,
         level=level if isinstance(level, str) else "full",
         byte_budget=byte_budget,
         rank=rank,

@@ -145,6 +145,13 @@ class StorageTable:
         if not fills(tensor):  # one of several weights in a shared piece of memory
             memory.places[at] = merge([memory.places.get(at) or NOTHING, names])
 
+    def forget_recorded(self, tensor: torch.Tensor) -> None:
+        """The memory of ``tensor`` was written to by an operation that has not returned yet: the
+        version counter does not show it before then."""
+        memory = self.find(tensor)
+        if memory is not None:
+            memory.recorded.clear()
+
     def forget_all(self) -> None:
         """Drop everything: nobody saw what was computed since."""
         self._memories.clear()

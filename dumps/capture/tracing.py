@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from threading import get_ident
+from typing import Any, Protocol, Self
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -36,7 +37,7 @@ def _aten(names: str) -> frozenset[str]:
 _SHAPE_ONLY = _aten("zeros_like ones_like full_like new_zeros new_ones new_full")
 # Memory that something has yet to write to. A kernel launched past the dispatcher does so unseen,
 # so this is not "nothing": it stays unknown until an operation seen here replaces all of it.
-_UNWRITTEN = _aten("empty empty_like empty_strided empty_permuted new_empty new_empty_strided")
+UNWRITTEN = _aten("empty empty_like empty_strided empty_permuted new_empty new_empty_strided")
 # The very same values at the very same place: nothing to note.
 _PASSING = _aten("detach alias lift_fresh lift")
 # In-place operations after which nothing of the old values is left.
@@ -76,20 +77,20 @@ def _describe(func: Any) -> _Op:
         shape_only=name in _SHAPE_ONLY,
         overwriting=name in _OVERWRITING or out_variant,
         # Fused attention carries the tag for its dropout, which models in eval mode do not use.
-        unknown=name in _UNWRITTEN or (seeded and not dropout),
+        unknown=name in UNWRITTEN or (seeded and not dropout),
         collective=name.startswith(("c10d.", "_c10d_functional.")),
         written=written,
     )
 
 
-def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
+def tensors_among(values: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors among ``values`` and in lists and tuples there."""
     found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
             found.append(value)
         elif isinstance(value, (list, tuple)):
-            found += _tensors(value)
+            found += tensors_among(value)
     return found
 
 
@@ -104,25 +105,50 @@ def _spelled(op: _Op, kwargs: dict[str, Any]) -> str:
 def _targets(op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
     """Tensors that the operation writes to."""
     written = (args[i] if i < len(args) else kwargs.get(name) for i, name in op.written)
-    return _tensors(written)
+    return tensors_among(written)
 
 
-def _has_storage(tensor: torch.Tensor) -> bool:
+def has_storage(tensor: torch.Tensor) -> bool:
     return tensor.layout is torch.strided and not tensor.is_nested
 
 
+class OpWatcher(Protocol):
+    """Who is shown operations, before and after they run."""
+
+    def before(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """None: the operation is of no interest; else something to hand to ``after``."""
+
+    def after(self, call: Any, result: Any) -> None: ...
+
+
 class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the ancestry of every storage up to date while it is entered."""
+    """Keeps the ancestry of every storage up to date while it is entered.
+
+    ``watcher`` is shown every operation, also while the tracer is not ``active``.
+    """
 
     supports_higher_order_operators = True
 
-    def __init__(self, table: StorageTable) -> None:
+    def __init__(self, table: StorageTable, watcher: OpWatcher | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.table = table
+        self.watcher = watcher
         self.collectives = 0
         self.active = True
         """False outside of the window of a capture: operations pass, collectives are counted."""
         self._ops: dict[Any, _Op] = {}
+        self._thread = 0
+
+    def __enter__(self) -> Self:
+        self._thread = get_ident()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Dispatch modes belong to a thread: in another one there is nothing to leave."""
+        if get_ident() == self._thread:
+            super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self.active = False
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -134,6 +160,13 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
+        call = None if self.watcher is None else self.watcher.before(func, args, kwargs)
+        result = self._follow(func, args, kwargs)
+        if self.watcher is not None and call is not None:
+            self.watcher.after(call, result)
+        return result
+
+    def _follow(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         op = self._ops.get(func)
         if op is None:
             op = self._ops[func] = _describe(func)
@@ -148,7 +181,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         elif isinstance(result, torch.Tensor):
             self._note(result, ancestry)
         else:
-            for tensor in _tensors([result]):
+            for tensor in tensors_among([result]):
                 self._note(tensor, ancestry)
         self.collectives += op.collective
         return result
@@ -161,7 +194,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return merge([Ancestry.of(Input(kind="unknown", name=name))], name)
         if op.shape_only:
             return Ancestry({}, {name: None})
-        operands = _tensors([*args, *kwargs.values()] if kwargs else args)
+        operands = tensors_among([*args, *kwargs.values()] if kwargs else args)
         if op.overwriting:
             targets = _targets(op, args, kwargs)
             replaced = {id(tensor) for tensor in targets if fills(tensor)}
@@ -173,7 +206,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def ancestry(self, tensor: torch.Tensor) -> Ancestry:
         """Ancestry of ``tensor``; one that nobody computed here is a value from outside."""
-        if not _has_storage(tensor):
+        if not has_storage(tensor):
             return Ancestry.of(Input(kind="unknown", name=f"{tensor.layout} tensor"))
         memory = self.table.find(tensor)
         found = memory.ancestry(tensor) if memory else None
@@ -200,7 +233,7 @@ class Tracer(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def _note(self, tensor: torch.Tensor, ancestry: Ancestry) -> None:
         """Enter a result: a new storage, or a view into a known one."""
-        if not _has_storage(tensor):
+        if not has_storage(tensor):
             return
         memory = self.table.find(tensor)
         if memory is None:

@@ -43,6 +43,7 @@ class Request:
     batch: int | None = None
     kv_cache: str = "native"
     taps: tuple[str, ...] = ()
+    ops: tuple[str, ...] = ()
     level: str = "full"
     edges: str = "trace"
     byte_budget: int | None = None
@@ -131,6 +132,7 @@ def record_generation(
         loaded.model,
         out,
         taps=request.taps or None,
+        ops=request.ops,
         level=request.level,
         edges=request.edges,  # type: ignore[arg-type]
         workload=Workload(sequences=sequences, tape=tape),

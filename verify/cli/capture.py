@@ -59,6 +59,12 @@ def capture(
         list[str] | None,
         typer.Option(help="Glob on tap names, repeatable; 'default' is the default selection."),
     ] = None,
+    ops: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Glob on module paths, and after a colon on operations inside them; repeatable."
+        ),
+    ] = None,
     level: Annotated[str, typer.Option(help="What is kept: full, digest or stats.")] = "full",
     edges: Annotated[
         str, typer.Option(help="How inputs are known: trace, or identity (cheaper).")
@@ -95,6 +101,7 @@ def capture(
                     level=level,
                     edges=edges,
                     taps=tuple(taps or ()),
+                    ops=tuple(ops or ()),
                     steps=steps,
                     rows=rows,
                     byte_budget=budget,
@@ -114,6 +121,7 @@ def capture(
         batch=batch,
         kv_cache=kv_cache,
         taps=tuple(taps or ()),
+        ops=tuple(ops or ()),
         level=level,
         edges=edges,
         byte_budget=budget,
