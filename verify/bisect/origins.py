@@ -236,7 +236,7 @@ class _Search:
         found = self.a.index.records[record]
         place = places.get(found.tap)
         if place is None:
-            sources = [_spelled(s, self.a) for s in found.inputs]
+            sources = [_spelled(s, self.a, found.rank) for s in found.inputs]
             place = places[found.tap] = Place(found.tap, sources=list(dict.fromkeys(sources)))
         place.rows.append(rows)
         place.whole &= not limits
@@ -283,9 +283,9 @@ def _values(record: Record) -> dict[str | None, list[str | None]]:
     return found
 
 
-def _spelled(source: Input, side: _Side) -> str:
+def _spelled(source: Input, side: _Side, rank: int) -> str:
     if source.kind == "record" and source.seq is not None:
-        return side.index.dump.record(source.seq).tap
+        return side.index.dump.record(source.seq, rank).tap
     return f"{source.kind} {source.name}" if source.name else source.kind
 
 
