@@ -27,7 +27,7 @@ def check_workloads(a: Dump, b: Dump) -> list[Finding]:
     same_text = f"give B the prompts and tokens of A: {recapture(b, tape=a, prompts=True)}"
     found = [
         *((*each, same_text) for each in (*_check_sequences(a, b), *_check_tape(a, b))),
-        *((*each, "capture both runs with one model") for each in _check_architecture(a, b)),
+        *((*each, _say_map(a, b)) for each in _check_architecture(a, b)),
     ]
     return [
         Finding(
@@ -38,6 +38,13 @@ def check_workloads(a: Dump, b: Dump) -> list[Finding]:
         )
         for title, reasons, settle in found
     ]
+
+
+def _say_map(a: Dump, b: Dump) -> str:
+    return (
+        "capture both runs with one model; or, where two implementations of one network are meant, "
+        f"relate their taps: verify taps {a.path} {b.path} --out map.toml, and --map map.toml here"
+    )
 
 
 def check_capture(compared: RowComparison) -> list[Finding]:
