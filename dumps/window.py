@@ -121,6 +121,8 @@ class Window:
             ArgumentError: it names something that is none.
         """
         table = capture.get(WINDOW) or {}
+        if not isinstance(table, Mapping):
+            raise ArgumentError("not a window", where="capture.window", found=table)
         texts = [table.get(name) for name in ("steps", "rows")]
         return cls.parse(*(None if text is None else str(text) for text in texts))
 

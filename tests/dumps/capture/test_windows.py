@@ -206,6 +206,12 @@ def test_what_is_no_span_is_refused(text: str) -> None:
         Spans.parse(text, "steps")
 
 
+@pytest.mark.parametrize("window", ["0:3", [1], {"steps": "x"}, {"rows": 1.5}])
+def test_manifest_that_names_no_window_is_refused(window: object) -> None:
+    with pytest.raises(ArgumentError):
+        Window.of({"window": window})
+
+
 def test_spans_of_numbers() -> None:
     assert str(spans_of([4, 2, 3, 9])) == "2:5,9"
     assert spans_of([0, 1]).first_missing == 2 and spans_of([3]).first_missing == 0
