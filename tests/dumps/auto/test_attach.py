@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +74,19 @@ def test_window_and_level(tmp_path: Path, call: Any) -> None:
     records = [r for r in open_dump(tmp_path / "run").records() if r.tap != "tokens.in"]
     assert {r.step for r in records} == {1} and {r.kept for r in records} <= {"full", "same"}
     assert all(r.tap.startswith("layers.1.") for r in records)
+
+
+def test_model_that_runs_in_a_thread_of_its_own(tmp_path: Path, call: Any) -> None:
+    process = started(tmp_path / "run", LEVEL="full")
+    model = TinyDecoder()
+    thread = threading.Thread(target=lambda: model(IDS))
+    thread.start()
+    thread.join()
+    process.finish()
+    dump = open_dump(tmp_path / "run")
+    assert dump.complete
+    out = next(r for r in dump.records() if r.tap == "layers.0.norm.out")
+    assert {source.kind for source in out.inputs} == {"record", "weight"}
 
 
 def test_wrong_taps_are_said_before_the_model_computes(tmp_path: Path, call: Any) -> None:
