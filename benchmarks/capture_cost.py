@@ -35,6 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "default taps, full": {},
     "default taps, full, no trace": {"edges": "identity"},
     "default taps, digest": {"level": "digest"},
+    "default taps, full, operations of a layer": {"ops": ["model.layers.3.*"]},
     "logits only": {"taps": ["logits"]},
     "logits only, no trace": {"taps": ["logits"], "edges": "identity"},
 }
