@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import stat
-from pathlib import Path
 from typing import Final
 
+from verify.dumps.format.files import Place
+from verify.dumps.format.remote import RemotePath
 from verify.errors import CorruptDumpError
 
 _FIX: Final = "restore the file from a copy, or record the run again"
@@ -18,13 +19,15 @@ def corrupt(
     return CorruptDumpError(what, where=where, found=found, allowed=allowed, hint=_FIX)
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Place) -> bytes:
     """Bytes of a regular file of a dump.
 
     Raises:
         CorruptDumpError: it is missing or cannot be read.
     """
     try:
+        if isinstance(path, RemotePath):
+            return path.read_bytes()
         if not stat.S_ISREG(path.stat().st_mode):
             raise corrupt("something else stands where a file of the dump should be", path)
         return path.read_bytes()

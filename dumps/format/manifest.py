@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from verify.dumps.format import layout
 from verify.dumps.format.faults import corrupt, read_file
+from verify.dumps.format.files import Place
 from verify.dumps.format.schema import FORMAT_NAME, FORMAT_VERSION, Manifest
 from verify.errors import DumpError
 
@@ -19,7 +18,7 @@ class _Version(msgspec.Struct):
     version: int
 
 
-def read_manifest(root: Path) -> Manifest:
+def read_manifest(root: Place) -> Manifest:
     """The manifest of the dump in folder ``root``.
 
     Raises:
@@ -45,7 +44,7 @@ def read_manifest(root: Path) -> Manifest:
 _DECODE_ERRORS = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
-def _check_folder(root: Path, path: Path) -> None:
+def _check_folder(root: Place, path: Place) -> None:
     if not root.exists():
         raise DumpError(
             "there is no dump", where=root, found="nothing", hint="check the path, or record a run"
@@ -63,7 +62,7 @@ def _check_folder(root: Path, path: Path) -> None:
         )
 
 
-def _check_version(path: Path, text: bytes) -> None:
+def _check_version(path: Place, text: bytes) -> None:
     try:
         found = msgspec.json.decode(text, type=_Version)
     except _DECODE_ERRORS as error:
@@ -80,7 +79,7 @@ def _check_version(path: Path, text: bytes) -> None:
         )
 
 
-def _check_ranks(path: Path, manifest: Manifest) -> None:
+def _check_ranks(path: Place, manifest: Manifest) -> None:
     """A complete run says where every rank ends; an open one says nothing yet."""
     if not 1 <= manifest.ranks <= layout.MAX_RANKS:
         raise corrupt("the number of ranks is impossible", path, manifest.ranks)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from verify.dumps.format import layout
 from verify.dumps.format.faults import corrupt
+from verify.dumps.format.files import Place, place_of
 from verify.dumps.format.manifest import read_manifest
 from verify.dumps.format.part import PartReader
 from verify.dumps.format.reader import Dump
@@ -13,19 +14,19 @@ from verify.dumps.format.schema import Manifest
 
 
 def open_dump(path: str | Path) -> Dump:
-    """Open the dump at ``path``: manifest, chain of parts, sizes, records and rows are verified.
+    """Open the dump at ``path``, a folder or a URL (docs/scale.md): manifest, chain of parts, sizes, records and rows are verified.
 
     Raises:
         DumpError: missing, empty, not a dump, or of a newer version.
         CorruptDumpError: some file is not what the writer stored.
     """
-    root = Path(path)
+    root = place_of(path)
     manifest = read_manifest(root)
     ranks = {rank: _open_rank(root, manifest, rank) for rank in range(manifest.ranks)}
     return Dump(root, manifest, ranks, _problems(root, manifest, ranks))
 
 
-def _open_rank(root: Path, manifest: Manifest, rank: int) -> list[PartReader]:
+def _open_rank(root: Place, manifest: Manifest, rank: int) -> list[PartReader]:
     """All parts of a rank, each tied to the one before and the last to the manifest."""
     folder = root / layout.rank_name(rank)
     previous = layout.chain_start(manifest.run_id, rank)
@@ -44,7 +45,7 @@ def _open_rank(root: Path, manifest: Manifest, rank: int) -> list[PartReader]:
     return parts
 
 
-def _count_parts(folder: Path) -> int:
+def _count_parts(folder: Place) -> int:
     """Number of part folders; they must count up from 0 without a gap."""
     try:
         names = [entry.name for entry in folder.iterdir()]
@@ -60,14 +61,14 @@ def _count_parts(folder: Path) -> int:
     return len(found)
 
 
-def _problems(root: Path, manifest: Manifest, ranks: dict[int, list[PartReader]]) -> list[str]:
+def _problems(root: Place, manifest: Manifest, ranks: dict[int, list[PartReader]]) -> list[str]:
     """What a reader of the dump should know, though it is no error."""
     notes: list[str] = []
     if manifest.status == "open":
         counts = ", ".join(f"rank {rank}: {len(parts)}" for rank, parts in ranks.items())
         notes.append(f"the run did not come to its end; committed parts: {counts}")
     known = {layout.rank_name(rank) for rank in ranks}
-    for entry in sorted(root.iterdir()):
+    for entry in _within(root):
         if layout.rank_of(entry.name) is not None and entry.name not in known:
             raise corrupt(
                 "a rank that the manifest does not know", entry, entry.name, f"{len(ranks)} ranks"
@@ -77,7 +78,13 @@ def _problems(root: Path, manifest: Manifest, ranks: dict[int, list[PartReader]]
         if entry.name in known:
             notes.extend(
                 f"left over from an unfinished part, not read: {entry.name}/{left.name}"
-                for left in sorted(entry.iterdir())
+                for left in _within(entry)
                 if left.name.endswith(layout.TMP)
             )
     return notes
+
+
+def _within(folder: Place) -> list[Place]:
+    """What lies in a folder, by name."""
+    found: list[Place] = [*folder.iterdir()]
+    return sorted(found, key=lambda path: path.name)

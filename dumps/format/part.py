@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import numpy as np
 
 from verify.dumps.format import layout
 from verify.dumps.format.faults import corrupt, read_file
+from verify.dumps.format.files import Place, size_of
 from verify.dumps.format.record_columns import decode_records
 from verify.dumps.format.records import Records, small
 from verify.dumps.format.row_table import RowTable, decode_rows
@@ -24,7 +23,7 @@ class PartReader:
         CorruptDumpError: anything is not as part.json says, or part.json is not as the chain says.
     """
 
-    def __init__(self, folder: Path, rank: int, index: int, previous: str) -> None:
+    def __init__(self, folder: Place, rank: int, index: int, previous: str) -> None:
         self.folder = folder
         text = read_file(folder / layout.PART)
         self.hash = layout.checksum(text)
@@ -62,7 +61,7 @@ class PartReader:
     def _check_size(self, name: str) -> None:
         path, expected = self.folder / name, self.info.files[name].bytes
         try:
-            size = path.stat().st_size
+            size = size_of(path)
         except OSError as error:
             raise corrupt("a file of the dump is missing", path, error.strerror) from None
         if size != expected:
@@ -179,7 +178,7 @@ class PartReader:
         return table.cut(stop - record.n_rows, stop)
 
 
-def _decode(path: Path, text: bytes) -> Part:
+def _decode(path: Place, text: bytes) -> Part:
     try:
         part = msgspec.json.decode(text, type=Part)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

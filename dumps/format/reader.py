@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -13,20 +12,25 @@ import xxhash
 from numpy.typing import NDArray
 
 from verify.dumps.format import layout
-from verify.dumps.format.faults import corrupt
+from verify.dumps.format.faults import corrupt, read_file
+from verify.dumps.format.files import Place, size_of
 from verify.dumps.format.intake import record_name
 from verify.dumps.format.invariants import first_fault
 from verify.dumps.format.part import PartReader
 from verify.dumps.format.records import NOBODY, Records, joined
 from verify.dumps.format.row_table import RowTable
 from verify.dumps.format.schema import Manifest, Record, Rows
-from verify.dumps.format.tensors import read_rows
+from verify.dumps.format.tensors import cut_rows, read_rows
 from verify.dumps.format.tokens import TokenTrack, token_tracks
 from verify.dumps.summaries import BUCKETS
 from verify.errors import ArgumentError
 
 CHECK_BLOCK: Final = 4 << 20
 """Bytes read at a time when a tensor is only verified."""
+SMALL_FILE: Final = 1 << 16
+"""Tensor files up to this many bytes are read whole."""
+SMALL_FILES: Final = 256
+"""How many of them are kept in memory."""
 CACHED_ROW_BYTES: Final = 64 << 20
 """Parsed rows.parquet tables kept in memory, in bytes; the parts used last stay."""
 
@@ -36,7 +40,7 @@ class Dump:
 
     def __init__(
         self,
-        path: Path,
+        path: Place,
         manifest: Manifest,
         parts: dict[int, list[PartReader]],
         problems: list[str],
@@ -47,6 +51,7 @@ class Dump:
         """Notes for people: why the dump is partial, folders that were left over."""
         self._parts = parts
         self._tables: OrderedDict[PartReader, RowTable] = OrderedDict()
+        self._small: OrderedDict[str, bytes] = OrderedDict()
         self._verified: set[tuple[int, int]] = set()
 
     @property
@@ -62,7 +67,7 @@ class Dump:
     def total_bytes(self) -> int:
         """Bytes of all committed parts and of the manifest."""
         parts = sum(part.nbytes for rank in self._parts.values() for part in rank)
-        return parts + (self.path / layout.MANIFEST).stat().st_size
+        return parts + size_of(self.path / layout.MANIFEST)
 
     @property
     def part_count(self) -> int:
@@ -207,7 +212,7 @@ class Dump:
                 allowed=f"0..{holder.n_rows}",
             )
         self.verify_tensor(record)
-        return _read(part, holder, start, stop)
+        return self._read(part, holder, start, stop)
 
     def read_blocks(self, record: Record, block_bytes: int) -> Iterator[tuple[int, np.ndarray]]:
         """All rows in blocks of about ``block_bytes``: (first row, words [rows, row_length]).
@@ -224,7 +229,7 @@ class Dump:
         step = max(1, block_bytes // max(1, place.row_bytes))
         state = xxhash.xxh3_128()
         for start in range(0, holder.n_rows, step):
-            words = _read(part, holder, start, min(start + step, holder.n_rows))
+            words = self._read(part, holder, start, min(start + step, holder.n_rows))
             state.update(layout.word_bytes(words))
             yield start, words
         if state.hexdigest() != part.tensor_checksum(holder):
@@ -235,6 +240,25 @@ class Dump:
                 part.tensor_checksum(holder),
             )
         self._verified.add((holder.rank, holder.seq))
+
+    def _read(self, part: PartReader, holder: Record, start: int, stop: int) -> np.ndarray:
+        path, place = part.folder / layout.TENSORS, part.place(holder)
+        try:
+            if part.info.files[layout.TENSORS].bytes <= SMALL_FILE:
+                return cut_rows(self._whole(path), path, place, start, stop)
+            return read_rows(path, place, start, stop)
+        except OSError as error:
+            raise corrupt("a file of the dump cannot be read", path, error.strerror) from None
+
+    def _whole(self, path: Place) -> bytes:
+        """A small file, read once: token ids of many steps lie in one."""
+        key = str(path)
+        if key not in self._small:
+            self._small[key] = read_file(path)
+            while len(self._small) > SMALL_FILES:
+                self._small.popitem(last=False)
+        self._small.move_to_end(key)
+        return self._small[key]
 
     def verify_tensor(self, record: Record) -> None:
         """Read a tensor once against its checksum; a tensor that was verified is not read again.
@@ -279,11 +303,3 @@ def _load_rank(parts: list[PartReader]) -> Records:
     for part, end, piece in zip(parts, ends.tolist(), pieces, strict=True):
         part.attach(records.take(slice(end - len(piece), end)))
     return records
-
-
-def _read(part: PartReader, holder: Record, start: int, stop: int) -> np.ndarray:
-    path = part.folder / layout.TENSORS
-    try:
-        return read_rows(path, part.place(holder), start, stop)
-    except OSError as error:
-        raise corrupt("a file of the dump cannot be read", path, error.strerror) from None

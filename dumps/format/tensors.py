@@ -8,7 +8,6 @@ Layout: https://github.com/huggingface/safetensors#format
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import msgspec
 import numpy as np
 
 from verify.dumps.format.faults import corrupt
+from verify.dumps.format.files import Place, read_into, read_range
 from verify.dumps.format.layout import MAX_SIZE, word_bytes
 
 WORD_TYPES: Final[dict[str, np.dtype[Any]]] = {
@@ -26,6 +26,7 @@ WORD_TYPES: Final[dict[str, np.dtype[Any]]] = {
     "U32": np.dtype("<u4"),
     "U64": np.dtype("<u8"),
 }
+_FIRST_READ: Final = 1 << 16  # holds most headers: one request instead of two
 _MAX_HEADER: Final = 100_000_000  # the library's own limit (safetensors/src/tensor.rs)
 
 
@@ -54,17 +55,19 @@ def write_tensors(path: Path, words: Mapping[str, np.ndarray]) -> None:
     save_file(dict(words), path)
 
 
-def read_header(path: Path, size: int) -> dict[str, TensorPlace]:
+def read_header(path: Place, size: int) -> dict[str, TensorPlace]:
     """Parse and check the header of a file of ``size`` bytes: no overlap, no hole, no overhang.
 
     Raises:
         CorruptDumpError: the header does not describe the file.
     """
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 8 or length > min(size - 8, _MAX_HEADER):
-            raise corrupt("the header is longer than the file", path, f"{length} bytes of {size}")
-        text = file.read(length)
+    begin = read_range(path, 0, min(size, _FIRST_READ))
+    length = int.from_bytes(begin[:8], "little")
+    if size < 8 or length > min(size - 8, _MAX_HEADER):
+        raise corrupt("the header is longer than the file", path, f"{length} bytes of {size}")
+    text = begin[8 : 8 + length]
+    if len(text) < length:
+        text += read_range(path, len(begin), 8 + length)
     try:
         header = msgspec.json.decode(text, type=dict[str, dict[str, Any]])
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -76,7 +79,7 @@ def read_header(path: Path, size: int) -> dict[str, TensorPlace]:
     return places
 
 
-def _place(path: Path, name: str, entry: dict[str, Any], start: int) -> TensorPlace:
+def _place(path: Place, name: str, entry: dict[str, Any], start: int) -> TensorPlace:
     try:
         dtype = WORD_TYPES[entry["dtype"]]
         rows, row_length = (_size(value) for value in entry["shape"])
@@ -102,7 +105,7 @@ def _size(value: object) -> int:
     return value
 
 
-def _check_cover(path: Path, places: dict[str, TensorPlace], start: int, size: int) -> None:
+def _check_cover(path: Place, places: dict[str, TensorPlace], start: int, size: int) -> None:
     """Tensors must lie one behind the other, up to the end of the file."""
     expected = start
     for name, place in sorted(places.items(), key=lambda item: (item[1].offset, item[1].nbytes)):
@@ -114,18 +117,22 @@ def _check_cover(path: Path, places: dict[str, TensorPlace], start: int, size: i
         raise corrupt("the tensors do not fill the file", path, f"{size} bytes", expected)
 
 
-def read_rows(path: Path, place: TensorPlace, start: int, stop: int) -> np.ndarray:
+def cut_rows(data: bytes, path: Place, place: TensorPlace, start: int, stop: int) -> np.ndarray:
+    """As :func:`read_rows`, out of the bytes of the whole file."""
+    offset = place.offset + start * place.row_bytes
+    end = place.offset + stop * place.row_bytes
+    if end > len(data):
+        raise corrupt("the file ends inside a tensor", path, f"byte {len(data)}")
+    words = np.frombuffer(bytearray(data[offset:end]), place.dtype)
+    return words.reshape(stop - start, place.row_length)
+
+
+def read_rows(path: Place, place: TensorPlace, start: int, stop: int) -> np.ndarray:
     """Words of rows ``start:stop`` as a new array [rows, row_length], by positioned reads."""
     words = np.empty((stop - start, place.row_length), place.dtype)
     view = word_bytes(words)
     offset = place.offset + start * place.row_bytes
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        while view:
-            count = os.preadv(descriptor, [view], offset)
-            if count == 0:
-                raise corrupt("the file ends inside a tensor", path, f"byte {offset}")
-            view, offset = view[count:], offset + count
-    finally:
-        os.close(descriptor)
+    count = read_into(path, view, offset)
+    if count < len(view):
+        raise corrupt("the file ends inside a tensor", path, f"byte {offset + count}")
     return words

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def bisect(
-    a: Annotated[Path, typer.Argument(help="Run A.", metavar="A", show_default=False)],
-    b: Annotated[Path, typer.Argument(help="Run B.", metavar="B", show_default=False)],
+    a: Annotated[str, typer.Argument(help="Run A.", metavar="A", show_default=False)],
+    b: Annotated[str, typer.Argument(help="Run B.", metavar="B", show_default=False)],
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for report.html and its figures.")
     ] = None,
@@ -98,8 +98,8 @@ def _check_map(tap_map: str | None, needs_names: bool) -> None:
 
 
 def _bisect(
-    a: Path,
-    b: Path,
+    a: str,
+    b: str,
     accept: list[str],
     fail_on: list[str],
     models: tuple[str | None, str | None] | None,

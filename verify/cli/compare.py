@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,8 +10,8 @@ from rich.console import Console
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(help="Run A.", metavar="A", show_default=False)],
-    b: Annotated[Path, typer.Argument(help="Run B.", metavar="B", show_default=False)],
+    a: Annotated[str, typer.Argument(help="Run A.", metavar="A", show_default=False)],
+    b: Annotated[str, typer.Argument(help="Run B.", metavar="B", show_default=False)],
     tap: Annotated[
         list[str] | None, typer.Option("--tap", help="Glob on tap names, repeatable.")
     ] = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +13,7 @@ SHOWN = 20
 
 
 def inspect(
-    run: Annotated[Path, typer.Argument(help="Folder of a dump.", show_default=False)],
+    run: Annotated[str, typer.Argument(help="Folder or URL of a dump.", show_default=False)],
     tap: Annotated[
         str | None, typer.Option("--tap", help="Print the numbers of taps that match this glob.")
     ] = None,

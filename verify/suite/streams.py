@@ -187,7 +187,9 @@ def _read(dump: Dump, limit: int) -> dict[str, Any]:
 def _step_seconds(dump: Dump) -> list[float]:
     """A capture commits a part at the end of each step: their times tell how long a step took."""
     steps = len({record.step for record in dump.records()})
-    ends = sorted(path.stat().st_mtime for path in dump.path.glob("rank-0/part-*/part.json"))
+    ends = sorted(
+        path.stat().st_mtime for path in Path(str(dump.path)).glob("rank-0/part-*/part.json")
+    )
     if len(ends) != steps:
         return []
     return [round(b - a, 4) for a, b in pairwise(ends)]

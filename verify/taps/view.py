@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -46,7 +45,7 @@ class View(Dump):
         self, stored: Dump, manifest: Manifest, presented: list[Presented], notes: list[str]
     ) -> None:
         self.stored = stored
-        self.path: Path = stored.path
+        self.path = stored.path
         self.manifest = manifest
         self.problems = [*stored.problems, *notes]
         self._presented = {(p.record.rank, p.record.seq): p for p in presented}

@@ -164,7 +164,9 @@ def test_a_tensor_is_verified_once(dump_path: Path, monkeypatch: pytest.MonkeyPa
     record = dump.records()[1]
     dump.read_words(record)
     calls: list[int] = []
-    monkeypatch.setattr(reader, "_read", lambda *a: calls.append(1) or np.zeros((1, 8), np.uint32))
+    monkeypatch.setattr(
+        reader.Dump, "_read", lambda *a: calls.append(1) or np.zeros((1, 8), np.uint32)
+    )
     dump.verify_tensor(record)
     assert calls == []
     dump.read_words(record, 0, 1)
