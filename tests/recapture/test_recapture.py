@@ -55,6 +55,7 @@ def twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Reca
                 edges=order.edges,
                 steps=str(order.steps),
                 rows=order.rows,
+                ops=order.ops,
             )
             return ["toy"]
 
@@ -102,6 +103,16 @@ def test_steps_and_taps_beside_the_split(twice: Callable[..., Recaptured], tmp_p
     found = twice(program(), program(fault=True), Plan(margin=9, margin_steps=1))
     assert found.again[0].steps == "1:4"
     assert {"default:layers.0.*", "default:embed.*", "default:head.*"} & {*found.taps}
+
+
+def test_operations_in_the_window_name_the_one_that_parts(
+    twice: Callable[..., Recaptured],
+) -> None:
+    found = twice(program(), program(fault=True), Plan(ops=["around"]))
+    compared = {each.tap: each.equal for each in found.result.comparison.taps}
+    assert compared["layers.1.mlp.0/aten.addmm#0.out"] and not compared["layers.1.mlp.0.out"]
+    alone = {each.tap for each in found.result.comparison.unmatched}
+    assert "layers.1.mlp.0/aten.mul#0.out" in alone  # which A does not compute
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,12 @@ def recapture(
     rows: Annotated[
         str | None, typer.Option(help="Only rows at these positions, for example 0:112.")
     ] = None,
+    ops: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Operations below modules, as for capture, repeatable; around: all in the window."
+        ),
+    ] = None,
     edges: Annotated[str, typer.Option(help="trace or identity.")] = "trace",
     byte_budget: Annotated[
         str | None, typer.Option(help="Bytes that each dump may take, for example 500M or 2G.")
@@ -73,6 +79,7 @@ def recapture(
             around=tuple(around or ()),
             margin=margin,
             margin_steps=margin_steps,
+            ops=tuple(ops or ()),
             rows=rows,
             edges=edges,
             byte_budget=None if byte_budget is None else parse_bytes(byte_budget, "--byte-budget"),

@@ -21,7 +21,7 @@ from verify.errors import UsageError
 
 _OURS: Final = (sys.executable, "-c", "from verify.cli import main; main()", "capture")
 _REPLACED: Final = (
-    "--out", "--level", "--taps", "--edges", "--steps", "--rows", "--byte-budget", "--tokens",
+    "--out", "--level", "--taps", "--ops", "--edges", "--steps", "--rows", "--byte-budget", "--tokens",
 )  # fmt: skip
 _LAST_LINES: Final = 12
 
@@ -33,6 +33,7 @@ class Order:
     steps: Spans
     taps: list[str]
     edges: str
+    ops: tuple[str, ...] = ()
     rows: str | None = None
     byte_budget: int | None = None
 
@@ -64,6 +65,7 @@ def run_again(dump: Dump, given: str | None, order: Order, out: Path, option: st
             level="full",
             edges=order.edges,
             taps=tuple(order.taps),
+            ops=_ops(dump, order),
             steps=str(order.steps),
             rows=order.rows,
             byte_budget=order.byte_budget,
@@ -121,12 +123,19 @@ def with_window(words: list[str], dump: Dump, order: Order) -> list[str]:
         ("--steps", str(order.steps)),
         ("--tokens", str(_tokens(dump, order.steps, int(given[-1] or 32) if given else 32))),
         *(("--taps", glob) for glob in order.taps),
+        *(("--ops", glob) for glob in _ops(dump, order)),
     ]
     if order.rows is not None:
         kept.append(("--rows", order.rows))
     if order.byte_budget is not None:
         kept.append(("--byte-budget", str(order.byte_budget)))
     return [word for name, value in kept for word in (name, value) if word is not None]
+
+
+def _ops(dump: Dump, order: Order) -> tuple[str, ...]:
+    """Operations below modules: those of the first pass, and what the window asks for."""
+    first = map(str, dump.manifest.capture.get("ops") or [])
+    return tuple(dict.fromkeys([*first, *order.ops]))
 
 
 def _tokens(dump: Dump, steps: Spans, planned: int) -> int:

@@ -19,8 +19,9 @@ from verify.errors import ArgumentError, DumpExistsError
 from verify.recapture.commands import Order, run_again
 from verify.recapture.repeated import hold_against
 from verify.recapture.result import Again, Recaptured, Split
-from verify.recapture.split import around, asked_split, first_split
+from verify.recapture.split import Around, around, asked_split, first_split
 
+AROUND = "around"
 Say = Callable[[str], None]
 Check = Callable[[Dump, Dump], Sequence[Checker]]
 """Checks of single operations, made for the two dumps of the second pass."""
@@ -37,13 +38,15 @@ class Plan:
     """What to record around which place, and how.
 
     ``around``: places as ``TAP@STEP``; none: the first split. ``margin``: recorded taps before and
-    after it; ``margin_steps``: steps. ``rows``: positions to keep; None: all. ``command_a``,
+    after it; ``margin_steps``: steps. ``ops``: operations below modules (``around``: all inside the
+    blocks of the window). ``rows``: positions to keep; None: all. ``command_a``,
     ``command_b``: in place of the commands of the manifests.
     """
 
     around: Sequence[str] = ()
     margin: int = 1
     margin_steps: int = 0
+    ops: Sequence[str] = ()
     rows: str | None = None
     edges: str = "trace"
     byte_budget: int | None = None
@@ -89,7 +92,7 @@ def recapture(
 
     def second(side: str, dump: Dump, steps: Spans, given: str | None) -> tuple[Dump, Again]:
         say(f"running {side} again, steps {steps}")
-        order = Order(steps, where.taps, plan.edges, plan.rows, plan.byte_budget)
+        order = Order(steps, where.taps, plan.edges, _ops(plan, where), plan.rows, plan.byte_budget)
         folder = out / side.lower()
         words = run_again(dump, given, order, folder, f"--command-{side.lower()}")
         again = open_dump(folder)
@@ -109,6 +112,11 @@ def recapture(
         again=[again_a, again_b],
         result=result,
     )
+
+
+def _ops(plan: Plan, where: Around) -> tuple[str, ...]:
+    inside = [glob for block in where.blocks for glob in (block, f"{block}.*")]
+    return tuple(g for ops in plan.ops for g in (inside if ops == AROUND else [ops]))
 
 
 def _check(plan: Plan, out: Path) -> None:

@@ -19,6 +19,8 @@ from verify.errors import ArgumentError
 from verify.recapture.result import Split
 
 _PORT = re.compile(r"\.?(out(\.\w+)?|in\.\w+|attn\.(in\.\w+|out)|cache\.in\.[kv])$")
+OPERATION = "/"
+"""What stands between module and operation in a tap below modules."""
 _TOKENS = (TOKENS_IN, TOKENS_OUT)
 
 
@@ -113,6 +115,8 @@ class Around:
     steps_a: Spans
     steps_b: Spans
     taps: list[str]
+    blocks: list[str]
+    """Paths of the modules that the taps around the splits lie in."""
 
 
 def around(splits: Sequence[Split], a: Dump, margin: int, margin_steps: int) -> Around:
@@ -126,31 +130,35 @@ def around(splits: Sequence[Split], a: Dump, margin: int, margin_steps: int) -> 
     steps_a: list[int] = []
     steps_b: list[int] = []
     globs: dict[str, None] = {}
+    blocks: dict[str, None] = {}
     for split in splits:
         # A token that was fed differs because of the step that chose it.
         before = margin_steps + (split.tap == TOKENS_IN and margin_steps == 0)
         steps_a += range(max(0, split.step_a - before), split.step_a + margin_steps + 1)
         steps_b += range(max(0, split.step_b - before), split.step_b + margin_steps + 1)
-        globs |= dict.fromkeys(_globs(split, a, margin))
+        near = _near(split, a, margin)
+        own = dict.fromkeys(map(block_of, near.values()))
+        globs |= dict.fromkeys(f"default:{block}.*" for block in own)
+        blocks |= own
+        if not own:
+            globs["default"] = None
+        elif a.manifest.capture.get("taps") != ["default"]:
+            # They need not be taps of the default selection.
+            globs |= dict.fromkeys(tap for tap in near if OPERATION not in tap)
     globs[LOGITS] = None
-    return Around(spans_of(steps_a), spans_of(steps_b), list(globs))
+    return Around(spans_of(steps_a), spans_of(steps_b), list(globs), list(blocks))
 
 
-def _globs(split: Split, a: Dump, margin: int) -> list[str]:
-    if split.tap in _TOKENS:
-        return ["default"]
+def _near(split: Split, a: Dump, margin: int) -> dict[str, str]:
+    """Tap -> module, of the taps around a split; none around token ids."""
     in_step = (r.tap for r in a.records() if r.step == split.step_a and r.tap not in _TOKENS)
     taps = list(dict.fromkeys(in_step))
     if split.tap not in taps:
-        return ["default"]
+        return {}
     at = taps.index(split.tap)
     near = taps[max(0, at - margin) : at + margin + 1]
-    paths = {tap: _PORT.sub("", tap) for tap in near}
-    modules = {tap: path for tap, path in paths.items() if path and path != tap}
-    found = [f"default:{block_of(path)}.*" for path in modules.values()]
-    if a.manifest.capture.get("taps") != ["default"]:
-        found += modules  # they need not be taps of the default selection
-    return list(dict.fromkeys(found))
+    paths = {tap: _PORT.sub("", tap).partition(OPERATION)[0] for tap in near}
+    return {tap: path for tap, path in paths.items() if path and path != tap}
 
 
 def block_of(path: str) -> str:
