@@ -88,8 +88,8 @@ class AddNorm(nn.Module):
 
     def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
         y = x.float()
-        if residual is not None:
-            y = y + residual.float() * (1 + self.doubled)
+        for _ in range(0 if residual is None else 1 + self.doubled):
+            y = y + residual.float()
         kept = y.to(x.dtype)
         y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)
         y = y.to(x.dtype) * self.weight

@@ -85,6 +85,7 @@ class Edges:
         self.dump, self.made, self.agreement = dump, made, agreement
         self.taps = [presented.record.tap for presented in made.presented]
         self.shown: dict[Key, list[tuple[int, int]]] = defaultdict(list)
+        self.repeated: dict[Key, list[tuple[int, int]]] = defaultdict(list)
         self.part_of: dict[int, Key] = {}
         self.through: dict[Key, Origin] = {}
         names = set(comparable)
@@ -93,14 +94,14 @@ class Edges:
                 self._show(seq, presented.making)
 
     def _show(self, seq: int, making: Making) -> None:
-        """Readers of the sources of a presented record read that record, once it is there. Records
-        that repeat one tensor are read alike."""
+        """Readers of the sources of a presented record read that record, once it is there; or a
+        record that repeats it, where it is not presented itself."""
         last = max(source.seq for source in making.sources)
         for source in making.sources:
             key = (source.rank, source.seq)
             self.shown[key].append((last, seq))
             if making.is_stored and source.same_as is not None:
-                self.shown[source.rank, source.same_as].append((last, seq))
+                self.repeated[source.rank, source.same_as].append((last, seq))
             if not making.is_stored:
                 self.part_of[seq] = key
 
@@ -186,6 +187,8 @@ class Edges:
     def _read(self, found: Origin, rank: int, seq: int, before: int) -> None:
         """What reading a stored record means to one that is recorded as ``before``."""
         shown = [s for last, s in self.shown.get((rank, seq), ()) if last < before]
+        if not shown:
+            shown = [s for last, s in self.repeated.get((rank, seq), ()) if last < before][:1]
         if shown:
             found.add(*(Input(kind="record", seq=s) for s in dict.fromkeys(shown)))
         else:
