@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -18,10 +17,11 @@ from verify.taps.fits import FAR, HEAD_DIMS, NEAR, Fitter, is_telling
 from verify.taps.joined import find_joined
 from verify.taps.patterns import match
 from verify.taps.proposal import Line, Proposal
-from verify.taps.sampling import Side, Tap, shared_rows, template_of
+from verify.taps.repeating import alone_lines, find_repeating
+from verify.taps.sampling import Side, Tap, shared_rows
 from verify.taps.sizes import sizes_of
 from verify.taps.spelling import Speller, shifted
-from verify.taps.types import Alone, TapMap
+from verify.taps.types import TapMap
 from verify.taps.unfit import by_shape
 from verify.taps.weights import open_weights as find_open_weights
 from verify.taps.weights import propose_weights
@@ -184,7 +184,7 @@ class _Proposer:
 
     def _proposal(self, name: str) -> Proposal:
         names_a, names_b = (_names(side.taps) for side in (self.side_a, self.side_b))
-        repeating = self._repeating()
+        repeating = find_repeating(self.side_b, self.fitter, self.used, self.fitting)
         lines = sorted(self._split(), key=lambda line: self._place(line.rule.a))
         weights = propose_weights(self.a, self.b, lines)
         open_weights = find_open_weights(self.a, self.b, weights)
@@ -200,7 +200,7 @@ class _Proposer:
                 sizes=self.speller.sizes,
                 tap=[line.rule for line in lines],
                 weight=weights,
-                alone=self._alone(repeating),
+                alone=alone_lines(self.b, repeating, self.used),
             ),
             lines=lines,
             open_a=[tap for tap in names_a if tap not in self.covered | self._repeated_a()],
@@ -213,45 +213,6 @@ class _Proposer:
     def _repeated_a(self) -> set[str]:
         """Taps of A that hold the very tensors of taps with a line."""
         return {tap for tap, held in repeats(self.a).items() if held <= self.covered}
-
-    def _repeating(self) -> dict[str, str]:
-        """Unused taps of B -> a used one that holds the same rows, as far as they were looked at."""
-        held = repeats(self.b)
-        used: dict[object, str] = {}
-        for tap in self.side_b.taps:
-            if tap.name in self.used:
-                used.setdefault(self._held(tap), tap.name)
-        found: dict[str, str] = {}
-        for tap in self.side_b.taps:
-            if tap.name in self.used:
-                continue
-            if same := self.used.intersection(held.get(tap.name, ())):
-                found[tap.name] = min(same)
-            elif self._held(tap) in used:
-                found[tap.name] = used[self._held(tap)]
-            elif tap.name in self.fitting:
-                found[tap.name] = self.fitting[tap.name]
-        return found
-
-    def _held(self, tap: Tap) -> object:
-        keys = self.fitter.rows(tap)
-        return (tuple(keys), tuple(self.side_b.digests(tap, keys)))
-
-    def _alone(self, repeating: dict[str, str]) -> list[Alone]:
-        """Lines for taps that are other tensors with the same rows; those that are the very tensor
-        need none."""
-        held = repeats(self.b)
-        found: dict[str, Alone] = {}
-        for tap, other in repeating.items():
-            if tap not in held:
-                glob = template_of(tap)[0].replace("{n}", "*")
-                why = f"holds the same rows as {template_of(other)[0]}"
-                found.setdefault(glob, Alone(side="b", tap=glob, why=why))
-        return [line for line in found.values() if self._is_safe(line)]
-
-    def _is_safe(self, line: Alone) -> bool:
-        """Whether a glob leaves the taps alone that lines use."""
-        return not any(fnmatchcase(tap, line.tap or "") for tap in self.used)
 
     def _split(self) -> list[Line]:
         """The lines, with the parts of fused taps named."""
