@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal, Self
@@ -79,3 +79,21 @@ class Layouts:
 
     def as_json(self) -> dict[str, str]:
         return {glob: str(layout) for glob, layout in self.table.items()}
+
+
+def parse_layouts(texts: Iterable[str]) -> dict[str, str]:
+    """From lines ``GLOB=LAYOUT``.
+
+    Raises:
+        ArgumentError: a line without ``=``, or an unknown layout.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        glob, equals, layout = text.rpartition("=")
+        if not equals or not glob:
+            raise ArgumentError(
+                "not a layout", where="--layout", found=text, allowed="GLOB=LAYOUT, for example "
+                "'*.o_proj.out=partial'",
+            )  # fmt: skip
+        found[glob] = str(Layout.parse(layout))
+    return found

@@ -1,8 +1,8 @@
 """A tensor-parallel toy, captured on one process and on several, and compared.
 
     torchrun --nproc-per-node 2 examples/tensor_parallel.py runs/two
-    python examples/tensor_parallel.py runs/one
-    verify bisect runs/one runs/two
+    python examples/tensor_parallel.py runs/one --weights runs/weights.safetensors
+    verify bisect runs/one runs/two --weights runs/weights.safetensors
 
 Column, row and vocabulary parallel layers over gloo; the weights are those of one seed, cut by rank.
 `--fault scale|bias|partial|reduce --fault-rank R` plants a defect on one rank.
@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -112,9 +113,17 @@ class Embed(nn.Module):
         return F.embedding(mine.clamp(0, len(self.weight) - 1), self.weight) * held[..., None]
 
 
+class Config:
+    """What the dump says of the model."""
+
+    def to_dict(self) -> dict[str, float]:
+        return {"layer_norm_eps": 1e-5}
+
+
 class Model(nn.Module):
     def __init__(self, ranks: int = 1, rank: int = 0) -> None:
         super().__init__()
+        self.config = Config()
         self.embed, self.reduce = Embed(ranks, rank), Reduce()
         self.layers = nn.ModuleList([Layer(ranks) for _ in range(LAYERS)])
         self.norm, self.head = (
@@ -173,13 +182,14 @@ def run(path: str | Path, ranks: int, rank: int, fault: str = "", fault_rank: in
     ids = torch.arange(STEPS * TOKENS).view(STEPS, TOKENS) * 7 % VOCABULARY
     with torch.no_grad(), capture(model, path, taps=TAPS, layouts=LAYOUTS) as recorded:
         for number, row in enumerate(ids):
-            with recorded.step(sequences=[f"text {number}"]):
+            with recorded.step(positions=[range(TOKENS)], sequences=[f"text {number}"]):
                 model(row[None])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out")
+    parser.add_argument("--weights", help="also write the weights of the whole model here")
     parser.add_argument("--fault", default="", choices=["", "scale", "bias", "partial", "reduce"])
     parser.add_argument("--fault-rank", type=int, default=0)
     given = parser.parse_args()
@@ -187,6 +197,8 @@ def main() -> None:
     ranks, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
     if ranks > 1:
         dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    if given.weights and rank == 0:
+        save_file(make().state_dict(), given.weights)
     run(given.out, ranks, rank, given.fault, given.fault_rank)
     if ranks > 1:
         dist.destroy_process_group()

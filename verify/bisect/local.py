@@ -75,6 +75,8 @@ class LocalFinding:
     """What the local part is, each with its residual."""
     support: str = ""
     """Which part of its rows holds it, in words."""
+    share: bool = False
+    """``error`` is a share of the bound, of several bounds the one that is used most."""
 
     @property
     def used(self) -> float:

@@ -31,6 +31,8 @@ def _state_local(group: list[LocalFinding], fronts: dict[str, Front]) -> Finding
     numbers: Numbers = {}
     if worst.error or worst.bound.value:
         numbers = {"error": worst.error, "bound": worst.bound.value, "bound used": worst.used}
+    if worst.share:
+        numbers = {"bound used": worst.used}
     if len(group) > 1:
         numbers = {"taps": len(group), **numbers}
     lead = "" if len(group) == 1 or not worst.used else f"{worst.tap} uses most: "

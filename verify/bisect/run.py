@@ -24,6 +24,7 @@ from verify.bisect.fronts import Front, find_nonfinite_fronts
 from verify.bisect.growth import by_position, growth, heatmaps
 from verify.bisect.local import CHECKERS, Checker, LocalFinding, Op, check, check_all
 from verify.bisect.local_findings import state_local
+from verify.bisect.of_ranks import say_ranks, state_disagreements
 from verify.bisect.origins import Origins, Place, find_origins
 from verify.bisect.padding import find_padding_fronts, state_padding
 from verify.bisect.refused import not_comparable, nothing_compared
@@ -114,6 +115,7 @@ class _Bisect:
         tokens = compare_tokens(self.compared)
         begins = self._find()
         findings = self._findings(begins, tokens)
+        say_ranks(self.compared, findings)
         say_accepted(findings, accept)
         comparison = self.compared.comparison
         evidence = [*(j.evidence for j in begins.proven), *begins.open, *begins.by_weights]
@@ -181,6 +183,7 @@ class _Bisect:
         checked = len(others)
         findings = [
             *self._of_places(begins, others, judged),
+            *state_disagreements(self.a, self.b),
             *state_artefacts(self.artefacts),
             *state_misled(wrong),
             *map(state_padding, self.padding),

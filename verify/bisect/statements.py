@@ -100,11 +100,9 @@ def _state(group: list[Judged], alike: list[LocalFinding]) -> Finding:
     numbers: Numbers = {k: v for k, v in origin.measure.items() if v is not None}
     title, reasons, settle = _words(first, taps)
     if first.local is not None and first.verdict in (Verdict.DEFECT, Verdict.ROUNDING):
-        numbers |= {
-            "|b - a|": first.local.error,
-            "bound": first.local.bound.value,
-            "bound used": first.local.used,
-        }
+        if not first.local.share:
+            numbers |= {"|b - a|": first.local.error, "bound": first.local.bound.value}
+        numbers["bound used"] = first.local.used
     return Finding(
         verdict=first.verdict,
         title=title,

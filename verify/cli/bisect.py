@@ -47,6 +47,17 @@ def bisect(
         str | None,
         typer.Option("--map", help="Tap map that relates B's taps to A's: a name or a file."),
     ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option(
+            "--weights",
+            help="Hold each side against FP64 on its own inputs: safetensors file, folder or model.",
+        ),
+    ] = None,
+    layout: Annotated[
+        list[str] | None,
+        typer.Option("--layout", help="GLOB=replicated|partial|shard:D over ranks, repeatable."),
+    ] = None,
     noise: Annotated[
         list[Path] | None,
         typer.Option("--noise", help="Result of verify noise for A or for B, repeatable."),
@@ -66,7 +77,11 @@ def bisect(
         wanted = replay or model_a is not None or model_b is not None
         models = (model_a, model_b) if wanted else None
         _check_map(tap_map, models is not None or bool(noise))
-        result = _bisect(a, b, accept or [], fail_on or [], models, noise or [], tap_map)
+        pair = _open(a, b, tap_map, layout or [])
+        checkers = [] if models is None else [replayed(*pair, *models)]
+        if weights is not None:
+            checkers.append(_own_roundings(*pair, weights))
+        result = _bisect(*pair, accept or [], fail_on or [], checkers, noise or [])
         written = _write(result, out)
     except VerifyError as error:
         if bisect_exit:
@@ -97,21 +112,32 @@ def _check_map(tap_map: str | None, needs_names: bool) -> None:
         )
 
 
+def _open(a: str, b: str, tap_map: str | None, layouts: list[str]) -> tuple[Dump, Dump]:
+    from verify.dumps.layout import parse_layouts
+    from verify.taps.open import open_mapped
+
+    return open_mapped(a, b, tap_map, parse_layouts(layouts))
+
+
+def _own_roundings(a: Dump, b: Dump, weights: str) -> Checker:
+    from verify.certify.own import own_roundings
+
+    return own_roundings(a, b, weights)
+
+
 def _bisect(
-    a: str,
-    b: str,
+    first: Dump,
+    second: Dump,
     accept: list[str],
     fail_on: list[str],
-    models: tuple[str | None, str | None] | None,
+    checkers: list[Checker],
     noise: list[Path],
-    tap_map: str | None,
 ) -> BisectResult:
     from verify.bisect.run import bisect as bisect_dumps
     from verify.bisect.verdict import parse_accept
     from verify.env import command_line
     from verify.noise.apply import apply_noise
     from verify.noise.store import read_noise
-    from verify.taps.open import open_mapped
 
     if unknown := [name for name in fail_on if name != "tokens"]:
         raise ArgumentError(
@@ -120,7 +146,6 @@ def _bisect(
             found=unknown[0],
             allowed="tokens",
         )
-    first, second = open_mapped(a, b, tap_map)
     accepted = parse_accept(accept)
     repeats = [read_noise(path) for path in noise]
     result = bisect_dumps(
@@ -129,7 +154,7 @@ def _bisect(
         accept=accepted,
         fail_on_flip=bool(fail_on),
         command=command_line(),
-        checkers=[] if models is None else [replayed(first, second, *models)],
+        checkers=checkers,
     )
     return apply_noise(result, first, second, repeats, accepted, fails_on_flip=bool(fail_on))
 

@@ -19,6 +19,10 @@ def compare(
         str | None,
         typer.Option("--map", help="Tap map that relates B's taps to A's: a name or a file."),
     ] = None,
+    layout: Annotated[
+        list[str] | None,
+        typer.Option("--layout", help="GLOB=replicated|partial|shard:D over ranks, repeatable."),
+    ] = None,
     every: Annotated[bool, typer.Option("--all", help="List equal taps one by one.")] = False,
     json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
@@ -29,9 +33,11 @@ def compare(
     """
     from verify.compare import exit_codes
     from verify.compare.run import compare as compare_dumps
+    from verify.dumps.layout import parse_layouts
     from verify.taps.open import open_mapped
 
-    result = compare_dumps(*open_mapped(a, b, tap_map), tuple(tap or ()))
+    pair = open_mapped(a, b, tap_map, parse_layouts(layout or []))
+    result = compare_dumps(*pair, tuple(tap or ()))
     if json:
         from verify.report.json import to_json
 

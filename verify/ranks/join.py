@@ -178,8 +178,6 @@ class _Joiner:
         holder = self.dump.holder(first)
         kept = ("same" if same is not None else holder.kept) if making.is_stored else "full"
         attributes = {k: v for k, v in first.attributes.items() if k != ATTRIBUTE}
-        if len(group.records) > 1:
-            attributes["of the ranks"] = _HOW[layout.kind].format(n=len(group.records))
         return msgspec.structs.replace(
             first,
             seq=seq,
@@ -233,13 +231,6 @@ class _Joiner:
         return (
             f"{found[0]} taps from parts, {found[1]} as sums, {found[2]} of which all hold copies"
         )
-
-
-_HOW = {
-    "shard": "put together by the comparison from {n} parts",
-    "partial": "added up by the comparison from {n} partial sums, not by the run",
-    "replicated": "the copy of the lowest of {n} ranks",
-}
 
 
 def _by_key(dump: Dump) -> dict[Key, Record]:

@@ -8,6 +8,7 @@ import msgspec
 
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Input, Record
+from verify.dumps.layout import ATTRIBUTE
 from verify.errors import ArgumentError
 from verify.ranks.join import Joined, join
 from verify.taps.view import Presented, View
@@ -66,4 +67,5 @@ def _stripped(record: Record, parted: set[str]) -> Record:
         for source in record.inputs
         if not (source.kind == "weight" and source.name in parted)
     ]
-    return msgspec.structs.replace(record, inputs=inputs)
+    attributes = {name: x for name, x in record.attributes.items() if name != ATTRIBUTE}
+    return msgspec.structs.replace(record, inputs=inputs, attributes=attributes)

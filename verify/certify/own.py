@@ -1,0 +1,209 @@
+"""Each side of a pair of runs held against FP64 on what it read itself: no model has to run.
+
+A tap at which both sides are within the roundings of their own operation, on their own inputs, adds
+nothing that rounding does not. So every difference of a pair can be accounted for from the dumps and
+the weights alone, also where the runs are of different implementations or on several ranks.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from verify.bisect.local import Checker, LocalFinding, Op
+from verify.bisect.moves import MOVES
+from verify.bisect.result import Verdict
+from verify.bounds import Bound
+from verify.certify.attention import certify_core, is_attention
+from verify.certify.declare import declare
+from verify.certify.inputs import gather_inputs, read_values
+from verify.certify.ranks import certify_parts
+from verify.certify.weights import WeightSource
+from verify.dumps.format import Dump
+from verify.dumps.format.schema import Record
+from verify.errors import ArgumentError, VerifyError
+from verify.ranks.disagree import is_collective
+from verify.ranks.join import Joined
+from verify.reference.certificates.certify import certify
+from verify.reference.certificates.result import Certificate, Outcome
+from verify.taps.view import View
+
+_CALLS = 3
+"""Records of a tap that are judged, those with the largest differences."""
+_ROWS = 24
+"""Rows of a record that are judged: those that differ most, and some of all."""
+_HEAD_ROWS = 8
+_SHARE = Bound(1.0, "share of what the roundings of each side allow, from FP64 on its own inputs")
+
+_VERDICTS = {
+    Outcome.EXPLAINED: Verdict.ROUNDING,
+    Outcome.SUSPECT: Verdict.UNRESOLVED,
+    Outcome.DEFECT: Verdict.DEFECT,
+}
+_TITLES = {
+    Verdict.ROUNDING: "each side is within the roundings of its own operation on its own inputs",
+    Verdict.UNRESOLVED: "inside the bound of its roundings, but not as rounding would have it",
+    Verdict.DEFECT: "no rounding of its own inputs gives it",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    side: str
+    outcome: Outcome
+    used: float
+    reason: str
+    ranks: tuple[int, ...] = ()
+
+
+def own_roundings(a: Dump, b: Dump, weights: str | None) -> Checker:
+    """Answers for every tap whose operation, inputs and weights are known on both sides; a side that
+    breaks its bound is named where the other is not known.
+
+    Args:
+        weights: as :class:`WeightSource` takes them; None: only operations without weights.
+    """
+    sources = {
+        "A": WeightSource(weights, a.manifest),
+        "B": WeightSource(weights, b.manifest),
+    }
+
+    def check(op: Op) -> LocalFinding | None:
+        x = op.compared.alignment
+        rows = op.largest(_ROWS)
+        sides = (("A", x.a, x.rows_a), ("B", x.b, x.rows_b))
+        found = [
+            judged
+            for side, index, entries in sides
+            if (judged := _judge(side, index.dump, index, entries[rows], sources[side])) is not None
+        ]
+        return _conclude(op, found)
+
+    return check
+
+
+def _conclude(op: Op, found: list[_Found]) -> LocalFinding | None:
+    broken = [each for each in found if each.outcome is Outcome.DEFECT]
+    if not broken and len(found) < 2:
+        return None
+    worst = max(broken or found, key=lambda each: each.used)
+    suspect = any(each.outcome is Outcome.SUSPECT for each in found)
+    outcome = Outcome.DEFECT if broken else Outcome.SUSPECT if suspect else Outcome.EXPLAINED
+    verdict = _VERDICTS[outcome]
+    named = "".join(f"{each.side}: {each.reason}. " for each in (broken or found)).strip()
+    title = _TITLES[verdict]
+    if broken:
+        title = f"{' and '.join(each.side for each in broken)}: {title}"
+    ranks = sorted({rank for each in broken for rank in each.ranks})
+    return LocalFinding(
+        tap=op.place.tap,
+        verdict=verdict,
+        reason=named,
+        bound=_SHARE,
+        error=worst.used,
+        row=int(op.largest(1)[0]),
+        element=0,
+        title=title,
+        share=True,
+        support=f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+        if ranks
+        else "",
+    )
+
+
+def _judge(
+    side: str, dump: Dump, index: Any, entries: np.ndarray, weights: WeightSource
+) -> _Found | None:
+    """The worst of the records that hold these rows; None where one cannot be judged."""
+    numbers = list(dict.fromkeys(index.record[entries].tolist()))[:_CALLS]
+    found = []
+    for number in numbers:
+        record = dump.holder(index.records[number])
+        here = entries[index.record[entries] == number]
+        try:
+            found.append(_judge_record(side, dump, record, index.rows(here), weights))
+        except VerifyError:
+            return None  # an operation, inputs or weights that no reference has
+    return max(found, key=lambda each: (each.outcome is Outcome.DEFECT, each.used), default=None)
+
+
+def _judge_record(
+    side: str, dump: Dump, record: Record, rows: np.ndarray, weights: WeightSource
+) -> _Found:
+    if isinstance(dump, Joined):
+        if any(source.kind == "unknown" for source in record.inputs) and not is_collective(record):
+            raise ArgumentError(
+                "the ranks read different copies", where=record.tap, allowed="equal copies"
+            )
+        of_ranks = certify_parts(dump, record, rows, weights)
+        if of_ranks is not None:
+            return _Found(side, *of_ranks)
+    if MOVES.issuperset(record.ops):
+        return _moved(side, dump, record)
+    if is_attention(record):
+        _, certificate = certify_core(dump, record, _HEAD_ROWS)
+        return _found(side, certificate)
+    named = with_weights(dump, record)
+    op = declare(named, dump.manifest, None, {})
+    inputs = gather_inputs(dump, named, op, weights, {})
+    output = read_values(dump, record)
+    some = _some(rows, len(output))
+    if "x" in inputs and getattr(inputs["x"], "ndim", 2) == 3:
+        output = output.reshape(inputs["x"].shape)
+    cut = {
+        name: value[some] if name not in ("weight", "bias", "table") else value
+        for name, value in inputs.items()
+    }
+    return _found(side, certify(output[some], cut, op, store=record.dtype))
+
+
+def _moved(side: str, dump: Dump, record: Record) -> _Found:
+    """An operation that only moves values: its words are those of its input, row by row.
+
+    Raises:
+        ArgumentError: several inputs, or rows that do not go together.
+    """
+    read = [source.seq for source in record.inputs]
+    if len(read) != 1 or read[0] is None:
+        raise ArgumentError("not one recorded input", where=record.tap, found=len(read), allowed=1)
+    source = dump.record(read[0], record.rank)
+    ours, theirs = dump.rows(record), dump.rows(source)
+    if record.row_length != source.row_length or not (
+        np.array_equal(ours.position, theirs.position)
+        and np.array_equal(ours.sequence, theirs.sequence)
+    ):
+        raise ArgumentError(
+            "rows of another shape than those that were read", where=record.tap, found=source.tap
+        )
+    same = np.array_equal(dump.read_words(record), dump.read_words(source))
+    outcome = Outcome.EXPLAINED if same else Outcome.DEFECT
+    reason = f"{'only moves' if same else 'changes'} the values of {source.tap}"
+    return _Found(side, outcome, 0.0 if same else math.inf, reason)
+
+
+def with_weights(dump: Dump, record: Record) -> Record:
+    """The record with all weights that its operation read, also those that a view leaves out."""
+    if not isinstance(dump, View):
+        return record
+    held = {source.name for source in record.inputs if source.kind == "weight"}
+    stored = dump.making(record).sources[0]
+    left = [s for s in stored.inputs if s.kind == "weight" and s.name not in held]
+    return msgspec.structs.replace(record, inputs=[*record.inputs, *left])
+
+
+def _some(rows: np.ndarray, count: int) -> np.ndarray:
+    spread = np.linspace(0, count - 1, min(count, _ROWS // 2)).astype(np.int64)
+    return np.unique(np.concatenate([rows[: _ROWS // 2], spread]))
+
+
+def _found(side: str, certificate: Certificate) -> _Found:
+    used = certificate.numbers.get("budget_used", 0.0)
+    failed = [check.name for check in certificate.failed]
+    reason = f"{certificate.op} uses {used:.3g} of its bound"
+    if failed:
+        reason += f" ({'; '.join(failed[:2])})"
+    return _Found(side, certificate.outcome, used, reason)
