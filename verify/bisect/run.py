@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 from verify.bisect import advice, remainder, statements, token_findings
@@ -54,6 +55,7 @@ def bisect(
     fail_on_flip: bool = False,
     command: Sequence[str] = (),
     checkers: Sequence[Checker] = (),
+    executor: Executor | None = None,
 ) -> BisectResult:
     """Find where run B parts from run A, and what that is.
 
@@ -62,6 +64,7 @@ def bisect(
         fail_on_flip: a flipped token fails the run even if every difference is explained.
         command: the command line, for the report.
         checkers: checks of single operations, asked before those that come with the package.
+        executor: compares the tensors (:func:`verify.compare.run.compare`).
 
     Raises:
         CorruptDumpError: a dump is not what was stored.
@@ -69,7 +72,7 @@ def bisect(
     confounders = find_confounders(a, b)
     if findings := check_workloads(a, b):
         return not_comparable(findings, confounders, nothing_compared(a, b), command)
-    compared = compare_rows(a, b)
+    compared = compare_rows(a, b, executor=executor)
     if findings := check_capture(compared):
         return not_comparable(findings, confounders, compared.comparison, command)
     artefacts = find_artefacts(compared)

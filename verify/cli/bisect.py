@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
+from verify.cli.executors import ExecutorOption, SchedulerOption, WorkersOption
 from verify.errors import ArgumentError, VerifyError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from verify.bisect.local import Checker, LocalFinding, Op
     from verify.bisect.result import BisectResult
     from verify.dumps.format import Dump
@@ -62,6 +65,9 @@ def bisect(
         list[Path] | None,
         typer.Option("--noise", help="Result of verify noise for A or for B, repeatable."),
     ] = None,
+    executor: ExecutorOption = "serial",
+    workers: WorkersOption = None,
+    scheduler: SchedulerOption = None,
     bisect_exit: Annotated[
         bool, typer.Option("--bisect-exit", help="Exit codes for `git bisect run`: 2, 3 -> 125.")
     ] = False,
@@ -72,6 +78,7 @@ def bisect(
     found, but something was not compared; 2: a dump cannot be read.
     """
     from verify.compare import exit_codes
+    from verify.compare.executor import open_executor
 
     try:
         wanted = replay or model_a is not None or model_b is not None
@@ -81,7 +88,8 @@ def bisect(
         checkers = [] if models is None else [replayed(*pair, *models)]
         if weights is not None:
             checkers.append(_own_roundings(*pair, weights))
-        result = _bisect(*pair, accept or [], fail_on or [], checkers, noise or [])
+        with open_executor(executor, workers, scheduler) as pool:
+            result = _bisect(*pair, accept or [], fail_on or [], checkers, noise or [], pool)
         written = _write(result, out)
     except VerifyError as error:
         if bisect_exit:
@@ -132,6 +140,7 @@ def _bisect(
     fail_on: list[str],
     checkers: list[Checker],
     noise: list[Path],
+    executor: Executor,
 ) -> BisectResult:
     from verify.bisect.run import bisect as bisect_dumps
     from verify.bisect.verdict import parse_accept
@@ -155,6 +164,7 @@ def _bisect(
         fail_on_flip=bool(fail_on),
         command=command_line(),
         checkers=checkers,
+        executor=executor,
     )
     return apply_noise(result, first, second, repeats, accepted, fails_on_flip=bool(fail_on))
 

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from verify.cli.executors import ExecutorOption, SchedulerOption, WorkersOption
+
 
 def compare(
     a: Annotated[str, typer.Argument(help="Run A.", metavar="A", show_default=False)],
@@ -24,6 +26,9 @@ def compare(
         typer.Option("--layout", help="GLOB=replicated|partial|shard:D over ranks, repeatable."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="List equal taps one by one.")] = False,
+    executor: ExecutorOption = "serial",
+    workers: WorkersOption = None,
+    scheduler: SchedulerOption = None,
     json: Annotated[bool, typer.Option("--json", help="The result as JSON.")] = False,
 ) -> None:
     """Compare two dumps tap by tap: bits, largest difference, relative L2, ULPs, first row.
@@ -32,12 +37,14 @@ def compare(
     compared; 2: a dump cannot be read.
     """
     from verify.compare import exit_codes
+    from verify.compare.executor import open_executor
     from verify.compare.run import compare as compare_dumps
     from verify.dumps.layout import parse_layouts
     from verify.taps.open import open_mapped
 
     pair = open_mapped(a, b, tap_map, parse_layouts(layout or []))
-    result = compare_dumps(*pair, tuple(tap or ()))
+    with open_executor(executor, workers, scheduler) as pool:
+        result = compare_dumps(*pair, tuple(tap or ()), pool)
     if json:
         from verify.report.json import to_json
 

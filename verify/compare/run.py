@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,11 +15,13 @@ from numpy.typing import NDArray
 from verify.compare.align import Alignment, align
 from verify.compare.context import divergence, other_context
 from verify.compare.digests import DigestRows
+from verify.compare.executor import SerialExecutor, in_order
 from verify.compare.index import PADDING, RowIndex
 from verify.compare.measure import RowMeasures
-from verify.compare.result import Comparison
+from verify.compare.result import Comparison, TapComparison
 from verify.compare.tap import TapMeasure, by_tap
 from verify.compare.unmatched import incomparable_rows, list_unmatched
+from verify.compare.words import compare_words
 from verify.dumps.format import Dump
 from verify.dumps.window import Window
 from verify.errors import UsageError
@@ -39,25 +43,33 @@ class RowComparison:
     """Sequence -> first position at which the runs were given another token."""
 
 
-def compare(a: Dump, b: Dump, taps: Sequence[str] = ()) -> Comparison:
+def compare(
+    a: Dump, b: Dump, taps: Sequence[str] = (), executor: Executor | None = None
+) -> Comparison:
     """Compare all rows that two dumps share.
 
     Args:
         taps: globs; only taps that match one are compared. Empty: all.
+        executor: does the tensors, one tap a task; None: this thread. The result is the same in every
+            bit. Dumps that a tap map or a layout presents are compared in this thread.
 
     Raises:
         UsageError: a glob matches no tap of either run.
         CorruptDumpError: words, rows or records are not those that were stored.
     """
-    return _compare(a, b, taps, keep_rows=False).comparison
+    return _compare(a, b, taps, keep_rows=False, executor=executor).comparison
 
 
-def compare_rows(a: Dump, b: Dump, taps: Sequence[str] = ()) -> RowComparison:
+def compare_rows(
+    a: Dump, b: Dump, taps: Sequence[str] = (), executor: Executor | None = None
+) -> RowComparison:
     """As :func:`compare`, with the measures of every row (about 40 bytes each)."""
-    return _compare(a, b, taps, keep_rows=True)
+    return _compare(a, b, taps, keep_rows=True, executor=executor)
 
 
-def _compare(a: Dump, b: Dump, taps: Sequence[str], keep_rows: bool) -> RowComparison:
+def _compare(
+    a: Dump, b: Dump, taps: Sequence[str], *, keep_rows: bool, executor: Executor | None
+) -> RowComparison:
     began = time.perf_counter()
     alignment = align(a, b)
     chosen = (_chosen(alignment.a, taps), _chosen(alignment.b, taps))
@@ -73,9 +85,11 @@ def _compare(a: Dump, b: Dump, taps: Sequence[str], keep_rows: bool) -> RowCompa
         TapMeasure(alignment, at, measures if keep_rows else None, digests)
         for at in by_tap(alignment, np.flatnonzero(compared))
     ]
-    results = [group.run() for group in groups]
-    _verify_rest(alignment.a)
-    _verify_rest(alignment.b)
+    results = _run(groups, _able(executor, a, b))
+    touched = [group.words for group in groups]
+    read = np.concatenate(touched) if touched else np.zeros(0, np.int64)
+    _verify_rest(alignment.a, alignment.rows_a[read])
+    _verify_rest(alignment.b, alignment.rows_b[read])
     comparison = Comparison(
         a=str(a.path),
         b=str(b.path),
@@ -116,9 +130,24 @@ def _check_globs(alignment: Alignment, taps: Sequence[str]) -> None:
             )
 
 
-def _verify_rest(index: RowIndex) -> None:
+def _able(executor: Executor | None, a: Dump, b: Dump) -> Executor:
+    """``executor``, if workers can open these dumps by their names."""
+    return executor if executor and type(a) is type(b) is Dump else SerialExecutor()
+
+
+def _run(groups: list[TapMeasure], executor: Executor) -> list[TapComparison]:
+    """Compare all taps, those with words by way of the executor."""
+    reading = [group for group in groups if group.words.size]
+    found = in_order(executor, compare_words, (group.task() for group in reading))
+    results = {id(group): group.result(next(found)) for group in reading}
+    return [results[id(group)] if group.words.size else group.result(None) for group in groups]
+
+
+def _verify_rest(index: RowIndex, read: NDArray[Any]) -> None:
     """Check the tensors that no pair read: a dump with damaged parts is not to be trusted."""
-    for number in np.flatnonzero(index.full).tolist():
+    holders = index.records.holders()
+    left = np.setdiff1d(holders[index.full], holders[np.unique(index.record[read])])
+    for number in left.tolist():
         index.dump.verify_tensor(index.records[number])
 
 

@@ -10,13 +10,10 @@ from numpy.typing import NDArray
 
 from verify.compare.align import Alignment, kind_pairs
 from verify.compare.digests import DigestRows
-from verify.compare.elements import Pairing, Words
+from verify.compare.elements import Pairing
 from verify.compare.measure import Measure, RowMeasures
-from verify.compare.pairs import pairs_of, read_pair
 from verify.compare.result import RowRef, TapComparison
-
-_GATHERED_BYTES = 1 << 20
-"""Blocks smaller than this are measured together: measuring has a fixed cost a block."""
+from verify.compare.words import WordsFound, WordsTask, in_pairs
 
 
 class TapMeasure:
@@ -46,53 +43,34 @@ class TapMeasure:
         self.digest_rows = 0
         self._digest_diff_rows = 0
         self._first: tuple[int, int, int | None] | None = None  # entry of A, of B, element
-        self._gathered: list[tuple[NDArray[np.int64], Words, Words]] = []
-        self._gathered_bytes = 0
+        a, b = alignment.a, alignment.b
+        self._full = a.full[a.record[alignment.rows_a[at]]]
+        self._full &= b.full[b.record[alignment.rows_b[at]]]
 
-    def run(self) -> TapComparison:
-        """Compare everything.
+    @property
+    def words(self) -> NDArray[np.int64]:
+        """The rows of which both runs kept the words."""
+        return self.at[self._full]
 
-        Raises:
-            CorruptDumpError: words are not those that were stored.
-        """
-        x = self.alignment
-        full = x.a.full[x.a.record[x.rows_a[self.at]]] & x.b.full[x.b.record[x.rows_b[self.at]]]
-        if full.any():
-            for pair in pairs_of(x, self.at if full.all() else self.at[full]):
-                for some, words_a, words_b in read_pair(x.a.dump, x.b.dump, pair):
-                    self._gather(pair.at[some], words_a, words_b)
-        if not full.all():
-            self._add_digests(self.at[~full] if full.any() else self.at)
-        self._add_gathered()
+    def task(self) -> WordsTask:
+        """What has to be read for :attr:`words`."""
+        return WordsTask.of(self.alignment, self.words)
+
+    def result(self, found: WordsFound | None) -> TapComparison:
+        """The comparison of the tap; ``found``: what came out of its task."""
+        if found is not None:
+            self._take(found)
+        if not self._full.all():
+            self._add_digests(self.at[~self._full])
         return self._result()
 
-    def _gather(self, at: NDArray[np.int64], a: Words, b: Words) -> None:
-        """Collect small blocks, such as the single rows of decode steps, and add them together."""
-        self.bytes_read += a.nbytes + b.nbytes
-        self._gathered.append((at, a, b))
-        self._gathered_bytes += a.nbytes + b.nbytes
-        if self._gathered_bytes >= _GATHERED_BYTES:
-            self._add_gathered()
-
-    def _add_gathered(self) -> None:
-        if len(self._gathered) == 1:
-            self._add_words(*self._gathered[0])
-        elif self._gathered:
-            at, a, b = (np.concatenate(parts) for parts in zip(*self._gathered, strict=True))
-            self._add_words(at, a, b)
-        self._gathered, self._gathered_bytes = [], 0
-
-    def _add_words(self, at: NDArray[np.int64], a: Words, b: Words) -> None:
-        entries = self.alignment.rows_a[at]
-        sum_sq = self.alignment.a.sum_sq[entries]
-        found = self.measure.add(a, b, None if np.isnan(sum_sq).any() else sum_sq)
-        self._keep(at, found)
-        different = np.flatnonzero(found.differing)
-        if different.size:
-            row = int(different[np.argmin(entries[different])])
-            element = int(
-                np.argmax(self.measure.pairing.differs(a[row : row + 1], b[row : row + 1]))
-            )
+    def _take(self, found: WordsFound) -> None:
+        self.measure, self.bytes_read = found.measure, found.bytes_read
+        at = in_pairs(self.alignment, self.words)
+        if self.measures is not None:
+            self.measures[at] = found.rows
+        if found.first is not None:
+            row, element = found.first
             self._note_first(int(at[row]), element)
 
     def _add_digests(self, at: NDArray[np.int64]) -> None:
@@ -116,10 +94,6 @@ class TapMeasure:
         if differing.size:
             first = np.argmin(self.alignment.rows_a[differing])
             self._note_first(int(differing[first]), None)
-
-    def _keep(self, at: NDArray[np.int64], found: RowMeasures) -> None:
-        if self.measures is not None:
-            self.measures[at] = found
 
     def _note_first(self, at: int, element: int | None) -> None:
         entry_a, entry_b = int(self.alignment.rows_a[at]), int(self.alignment.rows_b[at])
