@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -23,7 +23,7 @@ from verify.dumps.format.schema import Manifest, Record, Rows
 from verify.dumps.format.tensors import cut_rows, read_rows
 from verify.dumps.format.tokens import TokenTrack, token_tracks
 from verify.dumps.summaries import BUCKETS
-from verify.errors import ArgumentError
+from verify.errors import ArgumentError, DumpError
 
 CHECK_BLOCK: Final = 4 << 20
 """Bytes read at a time when a tensor is only verified."""
@@ -53,6 +53,16 @@ class Dump:
         self._tables: OrderedDict[PartReader, RowTable] = OrderedDict()
         self._small: OrderedDict[str, bytes] = OrderedDict()
         self._verified: set[tuple[int, int]] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes open the dump again, by its path or URL."""
+        return reopen, (str(self.path), self._identity)
+
+    @property
+    def _identity(self) -> str:
+        """Differs between dumps, and between states of one that is being written."""
+        ends = [part.hash for _, rank in sorted(self._parts.items()) for part in rank[-1:]]
+        return layout.checksum(" ".join([self.manifest.checksum, *ends]).encode())
 
     @property
     def complete(self) -> bool:
@@ -303,3 +313,23 @@ def _load_rank(parts: list[PartReader]) -> Records:
     for part, end, piece in zip(parts, ends.tolist(), pieces, strict=True):
         part.attach(records.take(slice(end - len(piece), end)))
     return records
+
+
+@lru_cache(maxsize=4)
+def reopen(path: str, identity: str) -> Dump:
+    """The dump at ``path``, opened once a process.
+
+    Raises:
+        DumpError: another dump stands there.
+    """
+    from verify.dumps.format.opening import open_dump
+
+    dump = open_dump(path)
+    if dump._identity != identity:
+        raise DumpError(
+            "another dump stands under this name",
+            where=path,
+            found=dump.manifest.run_id,
+            hint="workers must reach the same files, and nobody may write them meanwhile",
+        )
+    return dump
