@@ -29,7 +29,7 @@ def test_every_tap_of_a_is_compared_or_declared(runs):
     x = apply_map(*runs(), MAP)
     result = compare(x.a, x.b)
     assert not result.unmatched
-    assert len(result.taps) == 3 + 3 * 17 + 3  # ids, positions, embeddings; a layer; norm, logits
+    assert len(result.taps) == 3 + 3 * 20 + 3  # ids, positions, embeddings; a layer; norm, logits
     assert result.rows == 11 * len(result.taps)
     assert not x.not_made
 
@@ -83,7 +83,8 @@ def test_inputs_lead_through_taps_that_only_one_run_has(runs):
         layer = "model.layers.1."
         assert found[f"{layer}self_attn.attn.in.q"] >= {f"{layer}self_attn.q_proj.out"}
         assert found[f"{layer}self_attn.attn.out"] == {
-            f"{layer}self_attn.{port}" for port in ("attn.in.q", "cache.in.k", "cache.in.v")
+            *(f"{layer}self_attn.attn.in.{name}" for name in "qkv"),
+            "model.layers.0.self_attn.attn.in.mask",
         }
         assert found[f"{layer}mlp.down_proj.in.0"] == {
             f"{layer}mlp.gate_proj.out", f"{layer}mlp.up_proj.out"
@@ -110,7 +111,7 @@ def test_honest_rounding_is_no_defect(runs, dtype: str):
 
 
 FAULTS = [
-    (Fault("heads of v exchanged", 1), "model.layers.1.self_attn.attn.out"),
+    (Fault("heads of v exchanged", 1), "model.layers.1.self_attn.attn.in.v"),
     (Fault("attention scale", 1), "model.layers.1.self_attn.attn.out"),
     (Fault("rope base", 1), "model.layers.1.self_attn.cache.in.k"),
     (Fault("gate cut off", 1), "model.layers.1.mlp.down_proj.in.0"),
