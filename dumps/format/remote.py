@@ -46,7 +46,10 @@ class RemotePath:
             DumpError: as above.
         """
         system, key = _open(url)
-        found = _asked(url, lambda: system.find(key, detail=True))
+        try:
+            found = _asked(url, lambda: system.find(key, detail=True))
+        except FileNotFoundError:  # no such bucket: no dump either
+            found = {}
         sizes = {_clean(name): int(entry["size"] or 0) for name, entry in found.items()}
         folders: dict[str, dict[str, None]] = {}
         for name in sizes:
