@@ -73,7 +73,7 @@ def test_smollm2_with_an_e4m3_cache_names_the_origin_of_a_full_capture(tmp_path:
     loaded = load_model("smollm2", dtype="fp32", attn="sdpa")
 
     def record(name: str, kv_cache: str, level: str, edges: str) -> Path:
-        request = Request("smollm2", ("The sky is",), 2, kv_cache=kv_cache, level=level,
+        request = Request("smollm2", ("The sky is",), 1, kv_cache=kv_cache, level=level,
                           edges=edges, raw=True, threads=1)  # fmt: skip
         record_generation(request, tmp_path / name, loaded=loaded)
         return tmp_path / name
@@ -82,7 +82,7 @@ def test_smollm2_with_an_e4m3_cache_names_the_origin_of_a_full_capture(tmp_path:
     full = bisect(*(open_dump(record(f"full-{s}", kv, "full", "trace")) for s, kv in sides.items()))
     lean = [str(record(side, kv, "hash", "none")) for side, kv in sides.items()]
     commands = [
-        f"verify capture --prompt 'The sky is' --tokens 2 --raw --threads 1 --kv-cache {kv}"
+        f"verify capture --prompt 'The sky is' --tokens 1 --raw --threads 1 --kv-cache {kv}"
         for kv in sides.values()
     ]
     out = tmp_path / "out"

@@ -71,8 +71,9 @@ def origins(result: BisectResult) -> list[tuple[str, int, bool]]:
     return [(o.tap, o.step_a, o.proven) for o in result.origins]
 
 
-@pytest.mark.parametrize("level", ["hash", "digest"])
-@pytest.mark.parametrize("taps", [["*.out"], ["layers.*.out"], None])
+@pytest.mark.parametrize(
+    ("level", "taps"), [("hash", ["*.out"]), ("digest", ["layers.*.out"]), ("stats", None)]
+)
 def test_names_the_origin_that_a_full_capture_names(
     tmp_path: Path, twice: Callable[..., Recaptured], level: str, taps: list[str] | None
 ) -> None:

@@ -122,10 +122,13 @@ def _add_left_out(index: RowIndex, unknown: Marks) -> None:
     if first is None:
         return
     left_out = dict.fromkeys(range(len(index.sequences)), first)
-    for number, record in enumerate(index.records):
-        size = dict(zip(record.axes.split(), record.shape, strict=True))
-        if "s" not in size and record.n_rows < size.get("b", 1) * size.get("t", 1):
-            unknown.limits[number] = merged(unknown.limits[number], left_out)
+    for number in index.records.where(_lacks_rows).tolist():
+        unknown.limits[number] = merged(unknown.limits[number], left_out)
+
+
+def _lacks_rows(record: Record) -> bool:
+    size = dict(zip(record.axes.split(), record.shape, strict=True))
+    return "s" not in size and record.n_rows < size.get("b", 1) * size.get("t", 1)
 
 
 def _ask_holders(index: RowIndex, is_unknown: NDArray[np.bool_]) -> None:
