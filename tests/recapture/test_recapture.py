@@ -112,8 +112,10 @@ def test_operations_in_the_window_name_the_one_that_parts(
     found = twice(program(), program(fault=True), Plan(ops=["around"]))
     compared = {each.tap: each.equal for each in found.result.comparison.taps}
     assert compared["layers.1.mlp.0/aten.addmm#0.out"] and not compared["layers.1.mlp.0.out"]
+    # The product that A does not compute is looked through.
+    assert origins(found.result)[0] == ("layers.1.mlp.0.out", 2, True)
     alone = {each.tap for each in found.result.comparison.unmatched}
-    assert "layers.1.mlp.0/aten.mul#0.out" in alone  # which A does not compute
+    assert "layers.1.mlp.0/aten.mul#0.out" in alone
 
 
 @pytest.mark.parametrize(
@@ -244,6 +246,31 @@ def test_rows_of_the_window(twice: Callable[..., Recaptured], tmp_path: Path) ->
 def test_what_cannot_be_meant(twice: Callable[..., Recaptured], plan: Plan, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         twice(program(), program(fault=True), plan)
+
+
+@pytest.mark.parametrize(("around", "wanted"), [("head.out@0", True), ("embed.out@0", False)])
+def test_logits_where_they_are_near(
+    tmp_path: Path, twice: Callable[..., Recaptured], around: str, wanted: bool
+) -> None:
+    def headed() -> tuple[Any, int]:
+        made = build(fault=True)
+        forward = made.forward
+        made.forward = lambda ids, caches=None: Named(forward(ids, caches))
+        return made, 1
+
+    found = twice(headed, headed, Plan(around=[around]), taps=["*.out", "logits"])
+    assert ("logits" in found.taps) == wanted
+
+
+class Named(dict[str, Any]):
+    """What models of transformers return: by name, and by place."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__(logits=output[0])
+        self.output = output
+
+    def __iter__(self) -> Any:
+        return iter(self.output)
 
 
 def test_a_taken_folder_is_refused_before_anything_runs(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def bisect(
     try:
         wanted = replay or model_a is not None or model_b is not None
         models = (model_a, model_b) if wanted else None
-        _check_map(tap_map, models is not None or bool(noise))
+        check_map(tap_map, models is not None or bool(noise))
         pair = _open(a, b, tap_map, layout or [])
         checkers = [] if models is None else [replayed(*pair, *models)]
         if weights is not None:
@@ -109,7 +109,7 @@ def bisect(
     raise typer.Exit(code)
 
 
-def _check_map(tap_map: str | None, needs_names: bool) -> None:
+def check_map(tap_map: str | None, needs_names: bool) -> None:
     if tap_map is not None and needs_names:
         raise ArgumentError(
             "a tap map cannot be used there",

@@ -35,6 +35,10 @@ def recapture(
             help="Operations below modules, as for capture, repeatable; around: all in the window."
         ),
     ] = None,
+    tap_map: Annotated[
+        str | None,
+        typer.Option("--map", help="Tap map: a shipped one or a file; of B all taps are recorded."),
+    ] = None,
     edges: Annotated[str, typer.Option(help="trace or identity.")] = "trace",
     byte_budget: Annotated[
         str | None, typer.Option(help="Bytes that each dump may take, for example 500M or 2G.")
@@ -61,7 +65,7 @@ def recapture(
     """Find the split in two dumps of digests, run both again with full tensors there, and bisect
     those. Exit codes are those of bisect; a run that does not repeat its first pass gives 1."""
     from verify.bisect.verdict import parse_accept
-    from verify.cli.bisect import replayed
+    from verify.cli.bisect import check_map, replayed
     from verify.compare import exit_codes
     from verify.dumps.format import open_dump
     from verify.env import command_line
@@ -75,6 +79,7 @@ def recapture(
 
     messages = Console(stderr=True)
     try:
+        check_map(tap_map, replay)
         plan = Plan(
             around=tuple(around or ()),
             margin=margin,
@@ -82,6 +87,7 @@ def recapture(
             ops=tuple(ops or ()),
             rows=rows,
             edges=edges,
+            tap_map=tap_map,
             byte_budget=None if byte_budget is None else parse_bytes(byte_budget, "--byte-budget"),
             command_a=command_a,
             command_b=command_b,

@@ -20,8 +20,12 @@ from verify.recapture.commands import Order, run_again
 from verify.recapture.repeated import hold_against
 from verify.recapture.result import Again, Recaptured, Split
 from verify.recapture.split import Around, around, asked_split, first_split
+from verify.taps.apply import apply_map
+from verify.taps.load import load_map
+from verify.taps.types import TapMap
 
 AROUND = "around"
+_SAME_NAMES = TapMap(format="verify-tap-map", version=1, name="same names", a="run A", b="run B")
 Say = Callable[[str], None]
 Check = Callable[[Dump, Dump], Sequence[Checker]]
 """Checks of single operations, made for the two dumps of the second pass."""
@@ -39,7 +43,7 @@ class Plan:
 
     ``around``: places as ``TAP@STEP``; none: the first split. ``margin``: recorded taps before and
     after it; ``margin_steps``: steps. ``ops``: operations below modules (``around``: all inside the
-    blocks of the window). ``rows``: positions to keep; None: all. ``command_a``,
+    blocks of the window). ``tap_map``: of B's names onto A's. ``rows``: positions to keep; None: all. ``command_a``,
     ``command_b``: in place of the commands of the manifests.
     """
 
@@ -49,6 +53,7 @@ class Plan:
     ops: Sequence[str] = ()
     rows: str | None = None
     edges: str = "trace"
+    tap_map: str | None = None
     byte_budget: int | None = None
     command_a: str | None = None
     command_b: str | None = None
@@ -84,15 +89,20 @@ def recapture(
     plan = plan or Plan()
     _check(plan, out)
     say("bisecting the first pass")
-    first = bisect(a, b, accept=list(accept), command=command)
-    splits = _splits(plan, first, a, b)
+    named = presented(a, b, plan)
+    first = bisect(*named, accept=list(accept), command=command)
+    splits = _splits(plan, first, *named)
     if not splits or first.verdict is Verdict.NOT_COMPARABLE:
         return Recaptured(a=str(a.path), b=str(b.path), splits=[], taps=[], again=[], result=first)
     where = around(splits, a, plan.margin, plan.margin_steps)
 
+    # Under other names, nobody knows which taps of B lie around: those of its first pass do.
+    taps_b = [str(glob) for glob in b.manifest.capture.get("taps") or ["default"]]
+    taps = {"A": where.taps, "B": taps_b if plan.tap_map else where.taps}
+
     def second(side: str, dump: Dump, steps: Spans, given: str | None) -> tuple[Dump, Again]:
         say(f"running {side} again, steps {steps}")
-        order = Order(steps, where.taps, plan.edges, _ops(plan, where), plan.rows, plan.byte_budget)
+        order = Order(steps, taps[side], plan.edges, _ops(plan, where), plan.rows, plan.byte_budget)
         folder = out / side.lower()
         words = run_again(dump, given, order, folder, f"--command-{side.lower()}")
         again = open_dump(folder)
@@ -102,7 +112,8 @@ def recapture(
     dump_b, again_b = second("B", b, where.steps_b, plan.command_b)
     say("bisecting the second pass")
     checkers = check(dump_a, dump_b) if again_a.repeats and again_b.repeats else ()
-    result = bisect(dump_a, dump_b, accept=list(accept), command=command, checkers=list(checkers))
+    named = presented(dump_a, dump_b, plan)
+    result = bisect(*named, accept=list(accept), command=command, checkers=list(checkers))
     result = apply_repeats(result, [again_a, again_b], accept)
     return Recaptured(
         a=str(a.path),
@@ -112,6 +123,18 @@ def recapture(
         again=[again_a, again_b],
         result=result,
     )
+
+
+def presented(a: Dump, b: Dump, plan: Plan) -> tuple[Dump, Dump]:
+    """Both runs under the names of A. Operations below modules, which one run alone may compute, are
+    looked through as a map does it."""
+    if plan.tap_map is not None:
+        mapped = apply_map(a, b, load_map(plan.tap_map))
+    elif plan.ops or a.manifest.capture.get("ops") or b.manifest.capture.get("ops"):
+        mapped = apply_map(a, b, _SAME_NAMES)
+    else:
+        return a, b
+    return mapped.a, mapped.b
 
 
 def _ops(plan: Plan, where: Around) -> tuple[str, ...]:

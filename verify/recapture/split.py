@@ -137,28 +137,30 @@ def around(splits: Sequence[Split], a: Dump, margin: int, margin_steps: int) -> 
         steps_a += range(max(0, split.step_a - before), split.step_a + margin_steps + 1)
         steps_b += range(max(0, split.step_b - before), split.step_b + margin_steps + 1)
         near = _near(split, a, margin)
-        own = dict.fromkeys(map(block_of, near.values()))
+        # Far from the split, logits would be one more tap that nothing in the window explains.
+        globs |= {LOGITS: None} if LOGITS in near else {}
+        own = dict.fromkeys(block_of(path) for path in near.values() if path)
         globs |= dict.fromkeys(f"default:{block}.*" for block in own)
         blocks |= own
         if not own:
             globs["default"] = None
         elif a.manifest.capture.get("taps") != ["default"]:
             # They need not be taps of the default selection.
-            globs |= dict.fromkeys(tap for tap in near if OPERATION not in tap)
-    globs[LOGITS] = None
+            globs |= dict.fromkeys(t for t, path in near.items() if path and OPERATION not in t)
     return Around(spans_of(steps_a), spans_of(steps_b), list(globs), list(blocks))
 
 
 def _near(split: Split, a: Dump, margin: int) -> dict[str, str]:
-    """Tap -> module, of the taps around a split; none around token ids."""
+    """Tap -> path of its module, of the taps around a split; empty around token ids, and the path
+    of what belongs to no module."""
     in_step = (r.tap for r in a.records() if r.step == split.step_a and r.tap not in _TOKENS)
     taps = list(dict.fromkeys(in_step))
     if split.tap not in taps:
         return {}
     at = taps.index(split.tap)
     near = taps[max(0, at - margin) : at + margin + 1]
-    paths = {tap: _PORT.sub("", tap).partition(OPERATION)[0] for tap in near}
-    return {tap: path for tap, path in paths.items() if path and path != tap}
+    paths = {tap: _PORT.sub("", tap) for tap in near}
+    return {t: "" if path == t else path.partition(OPERATION)[0] for t, path in paths.items()}
 
 
 def block_of(path: str) -> str:
