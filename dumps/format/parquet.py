@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 import numpy as np
@@ -27,25 +29,49 @@ def to_parquet(table: pa.Table, coded: list[str]) -> pa.Buffer:
     return sink.getvalue()
 
 
-def from_parquet(data: bytes, schema: pa.Schema) -> pa.Table:
-    """The columns of ``schema`` out of a Parquet file, in the types of ``schema``.
+class Columns:
+    """The columns of ``schema`` in a Parquet file, read one at a time and in the types of ``schema``.
 
     Raises:
-        ValueError: not Parquet, a column missing or of another type, or a null where none may be.
+        ValueError: here or later: not Parquet, a column missing or of another type, or a null where
+            none may be.
     """
+
+    def __init__(self, data: bytes, schema: pa.Schema) -> None:
+        self.schema = schema
+        with _reading():
+            self._file = pq.ParquetFile(pa.BufferReader(data))
+            self._names = list(self._file.schema_arrow.names)
+            self._types = {field.name: field.type for field in self._file.schema_arrow}
+        for name in schema.names:
+            if self._names.count(name) != 1:
+                raise ValueError(f"the column {name!r} is missing or occurs twice")
+
+    def __len__(self) -> int:
+        return int(self._file.metadata.num_rows)
+
+    def __getitem__(self, name: str) -> pa.ChunkedArray:
+        field = self.schema.field(name)
+        with _reading():
+            column = self._file.read([name], use_threads=False).column(name)
+            return _column(column, field)
+
+    def check_type(self, name: str) -> None:
+        """Look at a column as far as its type needs it."""
+        if self._types[name] != self.schema.field(name).type:
+            self[name]
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
     try:
-        table = pq.ParquetFile(pa.BufferReader(data)).read(use_threads=False)
-        columns = [_column(table, field) for field in schema]
+        yield
     except (OSError, pa.ArrowException, LookupError, OverflowError) as error:
         # LookupError: pyarrow looks up names of the stored Arrow schema in the Parquet one.
         raise ValueError(f"not the Parquet file that it should be: {error}") from None
-    return pa.table(columns, schema=schema)
 
 
-def _column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray:
-    if len(table.schema.get_all_field_indices(field.name)) != 1:
-        raise ValueError(f"the column {field.name!r} is missing or occurs twice")
-    column = table.column(field.name)
+def _column(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
     if column.type != field.type:
         column = _converted(column, field)
     if not field.nullable and (column.null_count or _inner_nulls(column)):
@@ -75,6 +101,6 @@ def numbers(column: pa.ChunkedArray) -> np.ndarray:
     return np.asarray(column.to_numpy())
 
 
-def valid(column: pa.ChunkedArray) -> np.ndarray:
+def valid(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
     """Which lines of a column are not null, bool [lines]."""
-    return np.asarray(column.is_valid().to_numpy())
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False))

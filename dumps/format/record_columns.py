@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from verify.dumps.format.parquet import from_parquet
+from verify.dumps.format.parquet import Columns
 from verify.dumps.format.record_table import RECORD_SCHEMA
 from verify.dumps.format.records import INPUT_KINDS, NOBODY, InputLists, Records
 from verify.dumps.format.schema import Record
@@ -29,8 +29,8 @@ def decode_records(data: bytes, rank: int) -> Records:
         ValueError: not Parquet, a column missing or of another type, a null, an input that is none,
             or attributes that are not a JSON table.
     """
-    table = from_parquet(data, RECORD_SCHEMA)
-    columns = {name: table.column(name).combine_chunks() for name in RECORD_SCHEMA.names}
+    table = Columns(data, RECORD_SCHEMA)
+    columns = {name: _whole(table[name]) for name in RECORD_SCHEMA.names}
     same = np.asarray(columns["same_as"].is_valid().to_numpy(zero_copy_only=False))
     shared: list[Any] = [
         *(_Texts.of(columns[name]) for name in _TEXTS),
@@ -61,6 +61,10 @@ def decode_records(data: bytes, rank: int) -> Records:
         same_as=_numbers(columns["same_as"].fill_null(NOBODY)),
         list_of=list_of,
     )
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.unify_dictionaries().combine_chunks()
 
 
 def _attributes(text: str) -> dict[str, Any]:

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import DTypeLike
 
-from verify.dumps.format.parquet import CODE, from_parquet, numbers, to_parquet, valid
+from verify.dumps.format.parquet import CODE, Columns, numbers, to_parquet, valid
+from verify.dumps.format.records import small
 from verify.dumps.format.schema import Rows
 from verify.dumps.summaries import BUCKETS, STATISTICS
 
@@ -27,6 +28,7 @@ ROW_SCHEMA: Final = pa.schema(
         *(pa.field(name, pa.float64()) for name in STATISTICS),
     ]
 )
+_LARGE: Final = 1 << 20
 _CODED: Final = ["record", "sequence", "position", "visit"]
 
 
@@ -123,14 +125,14 @@ class RowTable:
         return sum(c.nbytes for c in (*columns, self.sketch, self.statistics) if c is not None)
 
     def cut(self, start: int, stop: int) -> Rows:
-        """Lines ``start:stop``; names are copied, the rest are views."""
+        """Lines ``start:stop``; identities are copied, the rest are views."""
         at = slice(start, stop)
         sketch = self.sketch is not None and self.has_sketch[at].all()
         statistics = self.statistics is not None and self.has_statistics[at].all()
         return Rows(
             np.array(self.names, dtype=object)[self.sequence[at]],
-            self.position[at],
-            self.visit[at],
+            self.position[at].astype(np.int64),
+            self.visit[at].astype(np.int64),
             self.digest[at],
             self.sketch[at] if sketch and self.sketch is not None else None,
             self.statistics[at] if statistics and self.statistics is not None else None,
@@ -144,23 +146,41 @@ def decode_rows(data: bytes) -> RowTable:
         ValueError: not Parquet, a column missing or of another type, a null where none may be, or
             a sketch of another size.
     """
-    table = from_parquet(data, ROW_SCHEMA).unify_dictionaries().combine_chunks()
-    statistics = [table.column(name) for name in STATISTICS]
-    has_statistics = np.logical_and.reduce([valid(column) for column in statistics])
-    sequences = table.column("sequence").combine_chunks()
-    return RowTable(
-        numbers(table.column("record")),
+    table = Columns(data, ROW_SCHEMA)
+    sequences = table["sequence"].unify_dictionaries().combine_chunks()
+    statistics, has_statistics = _statistics(table)
+    sketches = table["sketch"].combine_chunks()
+    found = RowTable(
+        small(numbers(table["record"])),
         *_sequences(sequences),
-        position=numbers(table.column("position")),
-        visit=numbers(table.column("visit")),
-        digest=numbers(table.column("digest")),
-        sketch=_sketches(table.column("sketch")),
-        statistics=np.stack([numbers(column) for column in statistics], axis=1)
-        if has_statistics.any()
-        else None,
-        has_sketch=valid(table.column("sketch")),
+        position=small(numbers(table["position"])),
+        visit=small(numbers(table["visit"])),
+        digest=numbers(table["digest"]),
+        sketch=_sketches(sketches),
+        statistics=statistics,
+        has_sketch=valid(sketches),
         has_statistics=has_statistics,
     )
+    if len(data) > _LARGE:  # the pool would keep several times the size of the table
+        del table, sequences, sketches
+        pa.default_memory_pool().release_unused()
+    return found
+
+
+def _statistics(table: Columns) -> tuple[np.ndarray | None, np.ndarray]:
+    """[lines, statistics], or None where no line has them; and which lines have them."""
+    has = valid(table[STATISTICS[0]])
+    for name in STATISTICS[1:]:
+        if not has.any():  # as in every dump of digests alone: nothing to read
+            table.check_type(name)
+    if not has.any():
+        return None, has
+    found = np.empty((len(table), len(STATISTICS)))
+    for place, name in enumerate(STATISTICS):
+        column = table[name]
+        found[:, place] = numbers(column)
+        has = has & valid(column)
+    return found, has
 
 
 def _sequences(column: pa.DictionaryArray) -> tuple[np.ndarray, list[str | None]]:
@@ -170,16 +190,15 @@ def _sequences(column: pa.DictionaryArray) -> tuple[np.ndarray, list[str | None]
     return np.asarray(codes, np.int32), names
 
 
-def _sketches(column: pa.ChunkedArray) -> np.ndarray | None:
+def _sketches(column: pa.ListArray) -> np.ndarray | None:
     """float32 [lines, buckets]; None when no line has one, zeros on lines without."""
     if column.null_count == len(column):
         return None
-    chunk = column.chunk(0)
     present = valid(column)
-    lengths = np.diff(np.asarray(chunk.offsets.to_numpy()))
-    values = chunk.flatten()
+    lengths = np.diff(np.asarray(column.offsets.to_numpy()))
+    values = column.flatten()
     if values.null_count or (lengths[present] != BUCKETS).any():
         raise ValueError(f"a sketch does not hold {BUCKETS} numbers")
-    found = np.zeros((len(chunk), BUCKETS), np.float32)
+    found = np.zeros((len(column), BUCKETS), np.float32)
     found[present] = np.asarray(values.to_numpy(zero_copy_only=False)).reshape(-1, BUCKETS)
     return found
