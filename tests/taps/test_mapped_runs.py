@@ -5,10 +5,13 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from examples.fused_llama import Fault
+from examples.fused_llama import Fault, small_llama
 from verify.bisect.result import Verdict
 from verify.bisect.run import bisect
+from verify.certify.own import own_roundings
 from verify.compare.run import compare
 from verify.dumps.digests import row_digests
 from verify.dumps.format import Dump
@@ -129,6 +132,52 @@ def test_a_planted_fault_is_found_where_it_is(runs, fault: Fault, tap: str):
     gross = [o.tap for o in result.origins if o.proven and o.measure["relative L2"] > 1e-4]
     assert gross[0] == tap
     assert result.exit_code == 1
+
+
+def test_records_are_described_in_the_layout_of_a(runs):
+    a, b = runs()
+    x = apply_map(a, b, MAP)
+    shown = [r for r in x.b.records() if r.tap == "model.layers.0.self_attn.attn.in.q"]
+    assert {record.axes for record in shown} == {"b h t d"}
+    assert [record.shape for record in shown] == [[1, 4, 9, 16], [1, 4, 1, 16], [1, 4, 1, 16]]
+
+
+@pytest.fixture(scope="session")
+def weights(tmp_path_factory) -> dict[str, str]:
+    """Folder with the weights of the transformers model, in each dtype."""
+    folder = tmp_path_factory.mktemp("weights")
+    for dtype in ("float32", "bfloat16"):
+        tensors = small_llama(getattr(torch, dtype)).state_dict()
+        save_file(tensors, folder / f"{dtype}.safetensors")
+    return {dtype: str(folder / f"{dtype}.safetensors") for dtype in ("float32", "bfloat16")}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_each_side_alone_is_rounding_where_the_other_differs(runs, weights, dtype: str):
+    """FP64 of what each side read, with the weights of A for both: no implementation has to run."""
+    x = apply_map(*runs(dtype), MAP)
+    result = bisect(x.a, x.b, checkers=[own_roundings(x.a, x.b, weights[dtype])])
+    verdicts = {finding.verdict for finding in result.findings}
+    assert verdicts == {Verdict.ROUNDING, Verdict.UNRESOLVED}
+    rounding = {t for f in result.findings if f.verdict is Verdict.ROUNDING for t in f.taps}
+    assert "model.layers.1.mlp.down_proj.out" in rounding
+
+
+@pytest.mark.parametrize(
+    ("fault", "tap"),
+    [
+        (Fault("gate cut off", 1), "model.layers.1.mlp.down_proj.in.0"),
+        (Fault("attention scale", 1), "model.layers.1.self_attn.attn.out"),
+        (Fault("residual doubled", 2), "model.layers.2.input_layernorm.in.0"),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_a_fault_below_rounding_of_bfloat16_is_a_defect(runs, weights, fault: Fault, tap: str):
+    """Every tap behind the first layer differs by rounding already, so no origin shows the fault."""
+    x = apply_map(*runs("bfloat16", fault=fault), MAP)
+    result = bisect(x.a, x.b, checkers=[own_roundings(x.a, x.b, weights["bfloat16"])])
+    blamed = {t for f in result.findings if f.verdict is Verdict.DEFECT for t in f.taps}
+    assert blamed == {tap}
 
 
 def test_digests_alone_compare_what_is_only_renamed(runs):

@@ -186,11 +186,14 @@ def _moved(side: str, dump: Dump, record: Record) -> _Found:
 
 
 def with_weights(dump: Dump, record: Record) -> Record:
-    """The record with all weights that its operation read, also those that a view leaves out."""
+    """The record with all weights that its operation read, also those that a view leaves out. A
+    tap that a tap map renames has its weights under the names of the other run, and all of them."""
     if not isinstance(dump, View):
         return record
     held = {source.name for source in record.inputs if source.kind == "weight"}
     stored = dump.making(record).sources[0]
+    if stored.tap != record.tap:
+        return record
     left = [s for s in stored.inputs if s.kind == "weight" and s.name not in held]
     return msgspec.structs.replace(record, inputs=[*record.inputs, *left])
 

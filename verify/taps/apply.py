@@ -15,6 +15,7 @@ from verify.taps.edges import Agreement, Edges, WeightNames
 from verify.taps.patterns import fill, match
 from verify.taps.plan import Plan, declared_alone, plan
 from verify.taps.present import Made, present
+from verify.taps.relayout import lay_out
 from verify.taps.sizes import Sizes, sizes_of
 from verify.taps.types import Alone, Side, TapMap
 from verify.taps.view import View
@@ -56,6 +57,7 @@ def apply_map(a: Dump, b: Dump, tap_map: TapMap) -> Mapped:
     }
     own = _own(a, taps_a, there, alone_a)
     made_a = present(a, own, sizes)
+    lay_out(made_b, {record.tap: record for record in reversed(a.records())})
     weights = Weights(tap_map, b.manifest, sizes)
     of_a = Agreement(_equal(alone_a), _kept_weights(tap_map, "a"), _kept_values(tap_map, "a"))
     edges_a = Edges(a, made_a, there, of_a)
