@@ -190,7 +190,7 @@ class LeanCapture:
     def step(
         self,
         positions: Any = None,
-        sequences: Listing[str] | None = None,
+        sequences: Listing[str | None] | None = None,
         *,
         cached: int | None = None,
         kept: Listing[int] | None = None,
@@ -229,6 +229,10 @@ class LeanCapture:
         at = None if columns is None else np.asarray(columns, np.int64) % self._step.tokens
         words = row_matrix(tensor, axes or "b t")
         self._tokens.append((tap, words, tensor, at))
+
+    def only_own_steps(self) -> None:
+        """From now on calls of the model outside of :meth:`step` are not recorded."""
+        self._steps.only_asked = True
 
     def complete(self, sequences: Iterable[Sequence], token_text: Mapping[str, str]) -> None:
         """What the manifest shall say about sequences when the capture ends well."""
@@ -285,7 +289,7 @@ class LeanCapture:
     def _end(self) -> None:
         step = self._step
         assert step is not None
-        kept = None if step.kept is None else step.kept.tobytes()
+        kept = None if step.kept is None else len(step.kept)
         key = (step.batch, step.tokens, kept, tuple(self._seen))
         plan = self._plans.get(key)
         if plan is None:
@@ -316,7 +320,8 @@ class LeanCapture:
         """Token ids are what a run is told by: in full at every level."""
         name = dtype_name(ids, tap)
         record = Record(
-            seq=self.records, step=step.index, tap=tap, axes="b t", dtype=name,
+            seq=self.records, step=step.index, tap=tap, dtype=name,
+            axes="t" if ids.ndim == 1 else "b t",
             shape=list(ids.shape), strides=list(ids.stride()), inputs=[Input(kind="unknown")],
             row_length=words.shape[1],
         )  # fmt: skip

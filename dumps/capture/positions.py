@@ -81,6 +81,19 @@ class Step:
         return RowNames(sequence, position, self.visits[:, columns].reshape(-1))
 
 
+@dataclass(slots=True)
+class FlatStep(Step):
+    """A forward pass over a flattened batch: rows of several sequences one after another, as serving
+    engines compute them. ``positions`` [1, n]; ``row_sequences`` [n] says whose row each is, None
+    for padding."""
+
+    row_sequences: np.ndarray = field(default_factory=lambda: np.empty(0, object))
+
+    def _name(self, columns: np.ndarray) -> RowNames:
+        position, visit = self.positions[0, columns], self.visits[0, columns]
+        return RowNames(self.row_sequences[columns], position, visit)
+
+
 class PositionTracker:
     """Counts visits and keeps the key axis over the steps of a run."""
 
@@ -125,6 +138,44 @@ class PositionTracker:
             visits=self._count(positions, sequences),
             keys=self._extend(positions, cached),
             kept=kept,
+        )
+        self._steps += 1
+        return step
+
+    def begin_flat(
+        self,
+        positions: np.ndarray,
+        sequences: Listing[str | None],
+        *,
+        kept: np.ndarray | None = None,
+    ) -> FlatStep:
+        """Open a step over a flattened batch: ``positions`` [n], ``PADDING`` where padded, and whose
+        row each is. Its key axis is not known.
+
+        Raises:
+            ArgumentError: positions and sequences do not fit each other.
+        """
+        owner = np.array(list(sequences), dtype=object)
+        if owner.shape != positions.shape:
+            raise ArgumentError(
+                "a flattened batch needs a position and a sequence id a row",
+                found=f"positions of shape {positions.shape}, {len(owner)} sequence ids",
+            )
+        positions = positions.astype(np.int64)
+        padding = np.array([name is None for name in owner], bool) | (positions == PADDING)
+        positions[padding], owner[padding] = PADDING, None
+        visits = np.zeros(len(positions), np.int64)
+        for name in dict.fromkeys(owner[~padding]):
+            at = np.flatnonzero(owner == name)
+            visits[at] = self._count(positions[None, at], [name])[0]
+        step = FlatStep(
+            index=self._steps,
+            sequences=[""],
+            positions=positions[None],
+            visits=visits[None],
+            keys=KeyAxis(np.empty((1, 0), np.int64), self._steps),
+            kept=kept,
+            row_sequences=owner,
         )
         self._steps += 1
         return step

@@ -156,7 +156,7 @@ class Capture:
     def step(
         self,
         positions: Any = None,
-        sequences: Listing[str] | None = None,
+        sequences: Listing[str | None] | None = None,
         *,
         cached: int | None = None,
         kept: Listing[int] | None = None,
@@ -164,8 +164,10 @@ class Capture:
         """One step that you delimit: all calls of the model inside belong to it.
 
         Args:
-            positions: [b, t] integers, -1 for padding; None: found from the first call inside.
-            sequences: one id a batch row; None: those of the workload, else ``sequence#0`` ...
+            positions: [b, t] integers, -1 for padding; None: found from the first call inside. Or
+                [n]: a flattened batch, whose rows are tokens of several sequences.
+            sequences: one id a batch row; None: those of the workload, else ``sequence#0`` ... Of a
+                flattened batch one id a row, None for padding.
             cached: key positions that the cache holds before the step; None: found, else all
                 that earlier steps of the same batch computed.
             kept: columns of t whose logits are computed; None: found, else all.
@@ -211,6 +213,10 @@ class Capture:
     ) -> int:
         """What the taps below modules hand over."""
         return self._recorder.record(tap, tensor, axes=axes, attributes=attributes)
+
+    def only_own_steps(self) -> None:
+        """From now on calls of the model outside of :meth:`step` are not recorded."""
+        self._steps.only_asked = True
 
     def complete(self, sequences: Iterable[Sequence], token_text: Mapping[str, str]) -> None:
         """What the manifest shall say about sequences when the capture ends well."""

@@ -23,12 +23,13 @@ from verify.dumps.capture.positions import PADDING, PositionTracker
 class StepArguments:
     """What is known about a step before it runs; None: to be found from the call.
 
-    ``positions`` [b, t] int64 with -1 for padding; ``cached``: key positions held before;
+    ``positions`` [b, t] int64 with -1 for padding, or [n] of a flattened batch, whose ``sequences``
+    are one a row; ``cached``: key positions held before;
     ``kept``: columns whose logits are computed.
     """
 
     positions: np.ndarray | None = None
-    sequences: Sequence[str] | None = None
+    sequences: Sequence[str | None] | None = None
     cached: int | None = None
     kept: np.ndarray | None = None
 

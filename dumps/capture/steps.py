@@ -27,6 +27,8 @@ class StepControl:
         closed: Callable[[], None],
     ) -> None:
         self.step: Step | None = None
+        self.only_asked = False
+        """Calls of the root outside of the caller's steps are no steps."""
         self._tracker = PositionTracker()
         self._names = list(names)
         self._hugging_face = hugging_face
@@ -52,7 +54,7 @@ class StepControl:
     def root_entered(self, call: Mapping[str, Any]) -> None:
         """The root module is called with these arguments."""
         self._depth += 1
-        if self.step is None:
+        if self.step is None and not (self.only_asked and self._asked is None):
             given = self._asked or StepArguments()
             self._open(read_step_arguments(given, call, self._tracker, self._hugging_face))
 
@@ -64,12 +66,17 @@ class StepControl:
 
     def _open(self, given: StepArguments) -> None:
         assert given.positions is not None
-        self.step = self._tracker.begin(
-            given.positions,
-            given.sequences or self._default_names(given.positions.shape[0]),
-            cached=given.cached,
-            kept=given.kept,
-        )
+        if given.positions.ndim == 1:
+            owner = given.sequences or [None] * len(given.positions)
+            self.step = self._tracker.begin_flat(given.positions, owner, kept=given.kept)
+        else:
+            names = [str(name) for name in given.sequences or ()]
+            self.step = self._tracker.begin(
+                given.positions,
+                names or self._default_names(given.positions.shape[0]),
+                cached=given.cached,
+                kept=given.kept,
+            )
         self._opened(self.step)
 
     def _default_names(self, batch: int) -> list[str]:

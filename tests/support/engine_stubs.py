@@ -1,0 +1,389 @@
+"""A tiny model, and engines that call it as vLLM and SGLang do: flattened batches, a paged cache, a
+forward context, chunked prefill, continuous batching, padding, dummy runs.
+
+All arithmetic is done row by row, so that a row has the same bits in every batch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+WIDTH, VOCABULARY, LAYERS, BLOCK = 8, 32, 2, 4
+
+
+class Linear(nn.Module):
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(outputs, inputs) * inputs**-0.5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return (x.unsqueeze(-2) * self.weight).sum(-1)
+
+
+class RMSNorm(nn.Module):
+    """With a residual: adds it and norms in place, as fused kernels of engines do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(1 + 0.1 * torch.randn(WIDTH))
+
+    def forward(self, x: torch.Tensor, residual: torch.Tensor | None = None) -> Any:
+        if residual is None:
+            return self._norm(x)
+        residual += x
+        x.copy_(self._norm(residual))
+        return x, residual
+
+    def _norm(self, x: torch.Tensor) -> torch.Tensor:
+        return x * (x.pow(2).mean(-1, keepdim=True) + 1e-6).rsqrt() * self.weight
+
+
+class Attention(nn.Module):
+    def __init__(self, layer: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.qkv_proj = Linear(WIDTH, 3 * WIDTH)
+        self.o_proj = Linear(WIDTH, WIDTH)
+
+    def forward(self, positions: torch.Tensor, x: torch.Tensor, keys: Any) -> torch.Tensor:
+        q, k, v = self.qkv_proj(x).chunk(3, -1)
+        k = k + 0.1 * positions.unsqueeze(-1)  # stands for rotary embedding
+        rows = [each.reshape(-1, WIDTH) for each in (q, k, v)]
+        return self.o_proj(keys.attend(self.layer, *rows).view(x.shape))
+
+
+class Block(nn.Module):
+    def __init__(self, layer: int) -> None:
+        super().__init__()
+        self.input_layernorm = RMSNorm()
+        self.self_attn = Attention(layer)
+        self.post_attention_layernorm = RMSNorm()
+        self.mlp = nn.Sequential(Linear(WIDTH, 16), nn.ReLU(), Linear(16, WIDTH))
+
+    def forward(self, positions: Any, x: Any, residual: Any, keys: Any) -> Any:
+        if residual is None:
+            residual, x = x.clone(), self.input_layernorm(x)
+        else:
+            x, residual = self.input_layernorm(x, residual)
+        x = self.self_attn(positions, x, keys)
+        x, residual = self.post_attention_layernorm(x, residual)
+        return self.mlp(x), residual
+
+
+class Inner(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(Block(layer) for layer in range(LAYERS))
+        self.norm = RMSNorm()
+
+    def forward(self, ids: torch.Tensor, positions: torch.Tensor, keys: Any) -> torch.Tensor:
+        x, residual = self.embed_tokens(ids), None
+        for layer in self.layers:
+            x, residual = layer(positions, x, residual, keys)
+        return self.norm(x, residual)[0]
+
+
+class TinyModel(nn.Module):
+    """Called as vLLM calls its models; where keys come from is found in ``keys_of``."""
+
+    def __init__(self, keys_of: Callable[[Any], Any], seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.model = Inner()
+        self.lm_head = Linear(WIDTH, VOCABULARY)
+        self.keys_of = keys_of
+
+    def forward(
+        self,
+        input_ids: torch.Tensor,
+        positions: torch.Tensor,
+        intermediate_tensors: Any = None,
+        inputs_embeds: Any = None,
+    ) -> torch.Tensor:
+        return self.model(input_ids, positions, self.keys_of(None))
+
+    def compute_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        return self.lm_head(hidden)
+
+
+class SglangModel(TinyModel):
+    def forward(  # type: ignore[override]
+        self, input_ids: torch.Tensor, positions: torch.Tensor, forward_batch: Any
+    ) -> Any:
+        hidden = self.model(input_ids, positions, self.keys_of(forward_batch))
+        last = torch.tensor(np.cumsum(forward_batch.counts) - 1)
+        return SimpleNamespace(next_token_logits=self.lm_head(hidden[last]), hidden_states=None)
+
+
+def attend(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    weights = torch.softmax((keys * q).sum(-1), 0)
+    return (weights[:, None] * values).sum(0)
+
+
+class PlainKeys:
+    """Keys of one sequence, of a run without an engine."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
+
+    def attend(self, layer: int, q: Any, k: Any, v: Any) -> torch.Tensor:
+        held, out = self.held.setdefault(layer, []), []
+        for row in range(len(q)):
+            held.append((k[row], v[row]))
+            keys, values = (torch.stack(each) for each in zip(*held, strict=True))
+            out.append(attend(q[row], keys, values))
+        return torch.stack(out)
+
+
+@dataclass
+class PagedKeys:
+    """A paged cache, and the metadata of the batch that is computed; None: a dummy run."""
+
+    cache: torch.Tensor
+    metadata: Any = None
+
+    def attend(self, layer: int, q: Any, k: Any, v: Any) -> torch.Tensor:
+        meta, out = self.metadata, torch.zeros_like(q)
+        if meta is None:
+            return out
+        starts = meta.query_start_loc.tolist()
+        for request in range(len(starts) - 1):
+            table = meta.block_table[request]
+            length = int(meta.seq_lens[request])
+            for row in range(starts[request], starts[request + 1]):
+                self.cache[layer, meta.slot_mapping[row]] = torch.stack([k[row], v[row]])
+            slots = [int(table[at // BLOCK]) * BLOCK + at % BLOCK for at in range(length)]
+            for row in range(starts[request], starts[request + 1]):
+                seen = slots[: length - (starts[request + 1] - 1 - row)]
+                held = self.cache[layer, seen]
+                out[row] = attend(q[row], held[:, 0], held[:, 1])
+        return out
+
+
+@dataclass
+class Request:
+    """State of a request, as ``CachedRequestState`` of vLLM has it."""
+
+    req_id: str
+    prompt_token_ids: list[int]
+    tokens: list[int] = field(default_factory=list)
+    computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+
+
+def new_cache() -> torch.Tensor:
+    return torch.zeros(LAYERS, 64 * BLOCK, 2, WIDTH)
+
+
+class Runner:
+    """vLLM's persistent runner. ``pad``: batches are padded to a multiple of it with stale rows."""
+
+    persistent = True
+
+    def __init__(self, model: TinyModel, keys: PagedKeys, *, pad: int = 1, eager: bool = True):
+        self.model, self.keys, self.pad = model, keys, pad
+        self.requests: dict[str, Request] = {}
+        if self.persistent:
+            self.input_batch = SimpleNamespace(req_ids=[], num_reqs=0)
+        config = SimpleNamespace(enforce_eager=eager)
+        self.vllm_config = SimpleNamespace(model_config=config)
+        self.ids = torch.zeros(64, dtype=torch.int32)
+        self.positions = torch.zeros(64, dtype=torch.int64)
+        self.free = list(range(63, -1, -1))  # physical blocks in no particular order
+
+    def get_model(self) -> nn.Module:
+        return self.model
+
+    def profile_run(self) -> None:
+        self._dummy_run(16)
+
+    def capture_model(self) -> None:
+        self._dummy_run(4)
+
+    def _dummy_run(self, tokens: int) -> None:
+        with forward_context(None):
+            self.model(input_ids=self.ids[:tokens], positions=self.positions[:tokens])
+
+    def execute_model(self, scheduler_output: Any) -> dict[str, int]:
+        return self._run(scheduler_output.num_scheduled_tokens, self._order(scheduler_output))
+
+    def _order(self, scheduler_output: Any) -> list[str]:
+        for new in scheduler_output.scheduled_new_reqs:
+            self.requests[new.req_id] = Request(new.req_id, new.prompt_token_ids)
+        # Decodes go in front, as attention backends want them; ids in front of None stay behind.
+        order = sorted(scheduler_output.num_scheduled_tokens, key=self._is_prefill)
+        if self.persistent:
+            self.input_batch.req_ids = [*order, None]
+            self.input_batch.num_reqs = len(order)
+        return order
+
+    def _is_prefill(self, name: str) -> bool:
+        state = self.requests[name]
+        return state.computed < len(state.prompt_token_ids)
+
+    def _run(self, counts: dict[str, int], order: list[str]) -> dict[str, int]:
+        metadata, last, padded = self._fill(counts, order)
+        ids, positions = self.ids[:padded], self.positions[:padded]
+        with forward_context({"model.layers.0.self_attn.attn": metadata}):
+            self.keys.metadata = metadata
+            hidden = self.model(input_ids=ids, positions=positions)
+            self.keys.metadata = None
+        logits = self.model.compute_logits(hidden[last])
+        chosen = {}
+        for name, row in zip(order, logits, strict=True):
+            state = self.requests[name]
+            state.computed += counts[name]
+            if state.computed >= len(state.prompt_token_ids):
+                chosen[name] = int(row.argmax())
+                state.tokens.append(chosen[name])
+        return chosen
+
+    def _fill(self, counts: dict[str, int], order: list[str]) -> tuple[Any, list[int], int]:
+        start, starts, slots, tables, lengths = 0, [0], [], [], []
+        for name in order:
+            state, count = self.requests[name], counts[name]
+            stop = state.computed + count
+            while len(state.blocks) * BLOCK < stop:
+                state.blocks.append(self.free.pop())
+            text = state.prompt_token_ids + state.tokens
+            at = range(state.computed, stop)
+            self.ids[start : start + count] = torch.tensor(text[state.computed : stop])
+            self.positions[start : start + count] = torch.tensor(list(at))
+            slots += [state.blocks[p // BLOCK] * BLOCK + p % BLOCK for p in at]
+            tables.append(state.blocks)
+            lengths.append(stop)
+            start += count
+            starts.append(start)
+        padded = -(-start // self.pad) * self.pad
+        metadata = SimpleNamespace(
+            query_start_loc=torch.tensor(starts, dtype=torch.int32),
+            seq_lens=torch.tensor(lengths, dtype=torch.int32),
+            slot_mapping=torch.tensor(slots),
+            block_table=tables,
+        )
+        return metadata, [stop - 1 for stop in starts[1:]], padded
+
+
+class PreparingRunner(Runner):
+    """vLLM's newer runner, which makes its batch anew in each step."""
+
+    persistent = False
+
+    def execute_model(self, scheduler_output: Any, dummy_run: bool = False) -> dict[str, int]:
+        order = self._order(scheduler_output)
+        self.prepare_inputs(scheduler_output, order)
+        return self._run(scheduler_output.num_scheduled_tokens, order)
+
+    def prepare_inputs(self, scheduler_output: Any, order: list[str]) -> Any:
+        counts = [scheduler_output.num_scheduled_tokens[name] for name in order]
+        return SimpleNamespace(req_ids=order, query_start_loc_np=np.cumsum([0, *counts]))
+
+
+class Mode:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def is_decode(self) -> bool:
+        return self.name == "decode"
+
+    def is_idle(self) -> bool:
+        return self.name == "idle"
+
+
+class SglangRunner(Runner):
+    """Calls ``model.forward`` with a ForwardBatch; prefill and decode are batches of their own."""
+
+    server_args = SimpleNamespace(disable_cuda_graph=True, tp_size=1)
+
+    def execute_model(self, scheduler_output: Any) -> dict[str, int]:
+        order = self._order(scheduler_output)
+        chosen = {}
+        for part in (
+            [n for n in order if not self._is_prefill(n)],
+            list(filter(self._is_prefill, order)),
+        ):
+            if part:
+                chosen |= self._run(scheduler_output.num_scheduled_tokens, part)
+        return chosen
+
+    def _run(self, counts: dict[str, int], order: list[str]) -> dict[str, int]:
+        prefill = self._is_prefill(order[0])
+        metadata, _, padded = self._fill(counts, order)
+        number = [counts[name] for name in order]
+        batch = SimpleNamespace(
+            forward_mode=Mode("extend" if prefill else "decode"),
+            rids=order, counts=number, positions=self.positions[:padded],
+            extend_seq_lens_cpu=number if prefill else None,
+        )  # fmt: skip
+        self.keys.metadata = metadata
+        out = self.model.forward(self.ids[:padded], batch.positions, batch)
+        chosen = {}
+        for name, row in zip(order, out.next_token_logits, strict=True):
+            self.requests[name].computed += counts[name]
+            if not self._is_prefill(name):
+                chosen[name] = int(row.argmax())
+                self.requests[name].tokens.append(chosen[name])
+        return chosen
+
+    def _dummy_run(self, tokens: int) -> None:
+        self.keys.metadata = None
+        batch = SimpleNamespace(
+            forward_mode=Mode("decode"), rids=None, counts=[1] * tokens,
+            positions=self.positions[:tokens], extend_seq_lens_cpu=None,
+        )  # fmt: skip
+        self.model.forward(self.ids[:tokens], batch.positions, batch)
+
+
+@contextmanager
+def forward_context(metadata: Any) -> Iterator[None]:
+    module = sys.modules["vllm.forward_context"]
+    module.current = SimpleNamespace(attn_metadata=metadata)  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        module.current = None  # type: ignore[attr-defined]
+
+
+def fake_vllm(monkeypatch: Any) -> None:
+    """What the attachment imports of vLLM."""
+    package, context = ModuleType("vllm"), ModuleType("vllm.forward_context")
+    package.__version__ = "0.0-stub"  # type: ignore[attr-defined]
+    context.get_forward_context = lambda: context.current  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "vllm", package)
+    monkeypatch.setitem(sys.modules, "vllm.forward_context", context)
+
+
+def serve(
+    runner: Any, prompts: dict[str, list[int]], *, budget: int, tokens: int, every: int
+) -> None:
+    """Continuous batching: a request arrives each ``every`` steps, at most ``budget`` tokens a step;
+    decodes come first, prompts are taken in chunks."""
+    waiting, running, step = list(prompts), [], 0
+    while waiting or running:
+        fresh = []
+        if waiting and step % every == 0:
+            running.append(waiting.pop(0))
+            fresh = [SimpleNamespace(req_id=running[-1], prompt_token_ids=prompts[running[-1]])]
+        left, scheduled = budget, {}
+        for name in running:
+            state = runner.requests.get(name)
+            done = 0 if state is None else state.computed
+            want = max(1, len(prompts[name]) - done)
+            if left:
+                scheduled[name] = min(want, left)
+                left -= scheduled[name]
+        runner.execute_model(
+            SimpleNamespace(num_scheduled_tokens=scheduled, scheduled_new_reqs=fresh)
+        )
+        running = [n for n in running if len(runner.requests[n].tokens) < tokens]
+        step += 1
