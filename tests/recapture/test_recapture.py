@@ -135,6 +135,27 @@ def test_a_place_can_be_asked_for(
     assert [(s.tap, s.step_a, s.step_b) for s in found.splits] == [(tap, step, step)]
 
 
+def test_a_jump_behind_innocent_rounding(twice: Callable[..., Recaptured]) -> None:
+    """From step 0 on the first block differs by roundings, from step 2 on the second is wrong."""
+
+    def both() -> tuple[Any, int]:
+        model = build(fault=True)
+        model.layers[0].norm.register_forward_hook(lambda m, a, out: out * (1 + 2**-22))
+        return model, 4
+
+    found = twice(program(), both, Plan(around=["jump"]), level="digest")
+    assert [(s.tap, s.step_a, s.step_b) for s in found.splits] == [("layers.1.mlp.0.out", 2, 2)]
+
+
+@pytest.mark.parametrize(("level", "found"), [("hash", "no sizes"), ("digest", "a factor of")])
+def test_no_jump(
+    twice: Callable[..., Recaptured], monkeypatch: pytest.MonkeyPatch, level: str, found: str
+) -> None:
+    noise_of_this_call(monkeypatch)
+    with pytest.raises(ArgumentError, match=f"no difference grows at once(.|\n)*{found}"):
+        twice(program(), program(noise=True), Plan(around=["jump"]), level=level)
+
+
 def test_an_equal_window_of_runs_that_differ_is_incomplete(
     twice: Callable[..., Recaptured],
 ) -> None:

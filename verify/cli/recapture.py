@@ -20,7 +20,9 @@ def recapture(
     ],
     around: Annotated[
         list[str] | None,
-        typer.Option(help="TAP@STEP (A's), TAP or @STEP, repeatable; default: the first split."),
+        typer.Option(
+            help="TAP@STEP (A's), TAP, @STEP, or jump; repeatable; default: the first split."
+        ),
     ] = None,
     margin: Annotated[
         int, typer.Option(help="Recorded taps before and after the place; blocks are kept whole.")

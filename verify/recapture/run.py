@@ -13,10 +13,12 @@ from verify.bisect.result import BisectResult, Finding, Verdict
 from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.run import bisect
 from verify.bisect.verdict import SEVERITY, exit_code, worst
+from verify.compare.run import compare_rows
 from verify.dumps.format import Dump, open_dump
 from verify.dumps.window import Spans
 from verify.errors import ArgumentError, DumpExistsError
 from verify.recapture.commands import Order, run_again
+from verify.recapture.jump import find_jump
 from verify.recapture.repeated import hold_against
 from verify.recapture.result import Again, Recaptured, Split
 from verify.recapture.split import Around, around, asked_split, first_split
@@ -24,7 +26,7 @@ from verify.taps.apply import apply_map
 from verify.taps.load import load_map
 from verify.taps.types import TapMap
 
-AROUND = "around"
+AROUND, JUMP = "around", "jump"
 _SAME_NAMES = TapMap(format="verify-tap-map", version=1, name="same names", a="run A", b="run B")
 Say = Callable[[str], None]
 Check = Callable[[Dump, Dump], Sequence[Checker]]
@@ -41,7 +43,7 @@ _LISTED = 6
 class Plan:
     """What to record around which place, and how.
 
-    ``around``: places as ``TAP@STEP``; none: the first split. ``margin``: recorded taps before and
+    ``around``: places as ``TAP@STEP``, and ``jump``; none: the first split. ``margin``: recorded taps before and
     after it; ``margin_steps``: steps. ``ops``: operations below modules (``around``: all inside the
     blocks of the window). ``tap_map``: of B's names onto A's. ``rows``: positions to keep; None: all. ``command_a``,
     ``command_b``: in place of the commands of the manifests.
@@ -159,7 +161,10 @@ def _check(plan: Plan, out: Path) -> None:
 
 def _splits(plan: Plan, first: BisectResult, a: Dump, b: Dump) -> list[Split]:
     if plan.around:
-        return [asked_split(text, first, a, b) for text in plan.around]
+        return [
+            find_jump(compare_rows(a, b)) if text == JUMP else asked_split(text, first, a, b)
+            for text in plan.around
+        ]
     found = first_split(first, a)
     return [] if found is None else [found]
 
