@@ -9,8 +9,11 @@ import torch
 from examples.fused_llama import VLLM, Fault, fused_like, small_llama
 from tests.support.llama_pair import run
 from verify.dumps.format import Dump, open_dump
+from verify.taps.proposal import Proposal
+from verify.taps.propose import propose
 
 Runs = Callable[..., tuple[Dump, Dump]]
+Proposals = Callable[..., Proposal]
 
 LAYERS = 3
 
@@ -43,3 +46,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
         return open_dump(a), open_dump(b)
 
     return pair
+
+
+@pytest.fixture(scope="session")
+def proposed(runs: Runs) -> Proposals:
+    """The proposal between two of these runs, made once."""
+    done: dict[tuple[object, ...], Proposal] = {}
+
+    def propose_once(*args: object, **options: object) -> Proposal:
+        key = (*args, *sorted(options.items()))
+        if key not in done:
+            done[key] = propose(*runs(*args, **options))
+        return done[key]
+
+    return propose_once

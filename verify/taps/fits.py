@@ -78,6 +78,8 @@ class Fitter:
     head_dims: Sequence[int] = HEAD_DIMS
     _values: dict[int, Values] = field(default_factory=dict)
     _places: dict[int, dict[RowKey, int]] = field(default_factory=dict)
+    _digests: dict[int, list[int]] = field(default_factory=dict)
+    _sketches: dict[int, NDArray[np.float64] | None] = field(default_factory=dict)
 
     def rows(self, *taps: Tap) -> list[RowKey]:
         """The rows that all of these taps hold, of those that are looked at."""
@@ -100,7 +102,7 @@ class Fitter:
             return self._of_words(a, b, keys, Fit(np.inf, "words", len(keys)))
         if a.record.dtype == b.record.dtype and self._digests_agree(a, b, keys):
             return Fit(0.0, "digests", len(keys))
-        x, y = self.a.sketches(a, keys), self.b.sketches(b, keys)
+        x, y = self._sketch(self.a, a, keys), self._sketch(self.b, b, keys)
         if x is None or y is None or not a.is_float:
             return None
         return Fit(distance(x, y), "sketches", len(keys))
@@ -139,7 +141,8 @@ class Fitter:
             x, y, z = self.of_a(a, keys), self.of_b(b, keys), self.of_b(c, keys)
             total = y.astype(np.float64) + z.astype(np.float64)
             return Fit(_rounded_distance(x, total, a.record.dtype), "words", len(keys))
-        sketches = [self.a.sketches(a, keys), self.b.sketches(b, keys), self.b.sketches(c, keys)]
+        sides = ((self.a, a), (self.b, b), (self.b, c))
+        sketches = [self._sketch(side, tap, keys) for side, tap in sides]
         x, y, z = sketches  # type: ignore[assignment]
         if any(sketch is None for sketch in sketches):
             return None
@@ -185,7 +188,20 @@ class Fitter:
         return values if len(keys) == len(places) else values[[places[key] for key in keys]]
 
     def _digests_agree(self, a: Tap, b: Tap, keys: list[RowKey]) -> bool:
-        return self.a.digests(a, keys) == self.b.digests(b, keys)
+        return self._digest(self.a, a, keys) == self._digest(self.b, b, keys)
+
+    def _digest(self, side: Side, tap: Tap, keys: list[RowKey]) -> list[int]:
+        places = self._places_of(tap)
+        if id(tap) not in self._digests:
+            self._digests[id(tap)] = side.digests(tap, places)
+        return [self._digests[id(tap)][places[key]] for key in keys]
+
+    def _sketch(self, side: Side, tap: Tap, keys: list[RowKey]) -> NDArray[np.float64] | None:
+        places = self._places_of(tap)
+        if id(tap) not in self._sketches:
+            self._sketches[id(tap)] = side.sketches(tap, places)
+        held = self._sketches[id(tap)]
+        return None if held is None else held[[places[key] for key in keys]]
 
     def _of_words(self, a: Tap, b: Tap, keys: list[RowKey], tried: Fit) -> Fit:
         x, y = self.of_a(a, keys), self.of_b(b, keys)

@@ -114,12 +114,18 @@ class Side:
 
     def values(self, tap: Tap, keys: Iterable[RowKey]) -> Values:
         """Rows of a tap that kept its words, float32 [rows, elements]; exact up to 32-bit formats."""
-        return np.concatenate([self._row(tap, key) for key in keys])
-
-    def _row(self, tap: Tap, key: RowKey) -> Values:
-        record, row = tap.rows[key]
-        words = self.dump.read_words(record, row, row + 1)
-        return np.asarray(decode(words, record.dtype), np.float32)
+        places = [tap.rows[key] for key in keys]
+        found = np.empty((len(places), tap.row_length), np.float32)
+        at = 0
+        while at < len(places):  # neighbours in one read
+            record, first = places[at]
+            stop = at + 1
+            while stop < len(places) and places[stop] == (record, first + stop - at):
+                stop += 1
+            words = self.dump.read_words(record, first, first + stop - at)
+            found[at:stop] = decode(words, record.dtype)
+            at = stop
+        return found
 
     def digests(self, tap: Tap, keys: Iterable[RowKey]) -> list[int]:
         return [int(self._rows(tap, key).digest[tap.rows[key][1]]) for key in keys]
