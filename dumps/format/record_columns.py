@@ -86,6 +86,9 @@ class _Plain:
     def __init__(self, codes: NDArray[Any]) -> None:
         self.codes = codes
 
+    def is_constant(self) -> bool:
+        return bool((self.codes == self.codes[:1]).all())
+
     def hash(self) -> NDArray[np.uint64]:
         return mixed(self.codes.astype(np.int64).view(np.uint64))
 
@@ -128,6 +131,13 @@ class _List:
             coded = _Texts.of(values)
             return cls(starts, [coded.codes], coded.texts)
         return cls(starts, [_numbers(values)])
+
+    def is_constant(self) -> bool:
+        counts = np.diff(self.starts)
+        if (counts != counts[:1]).any():
+            return False
+        lists = (column.reshape(len(counts), -1) for column in self.columns if len(column))
+        return all(bool((each == each[:1]).all()) for each in lists)
 
     def hash(self) -> NDArray[np.uint64]:
         counts = np.diff(self.starts)
@@ -185,6 +195,9 @@ def group(columns: list[Any], lines: int) -> tuple[Numbers, NDArray[np.int32]]:
     The hash only proposes; groups that hold different lines (by chance or by intent) are given up,
     and every line becomes a group of its own.
     """
+    columns = [column for column in columns if not column.is_constant()]
+    if not columns:
+        return np.zeros(min(lines, 1), np.int64), np.zeros(lines, np.int32)
     total = np.zeros(lines, np.uint64)
     for column in columns:
         total = mixed(total + column.hash())
