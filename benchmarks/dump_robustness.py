@@ -100,14 +100,18 @@ def judged(whole: Path, other: Path) -> str:
 
 
 def killed(path: Path, kind: str, steps: int, delay: float) -> tuple[bool, int]:
-    """Capture in a child that is killed after ``delay`` seconds: whether it was, and its parts."""
+    """Capture in a child that is killed ``delay`` seconds after it began to write, or, with a
+    negative delay, at once: whether it was, and its parts."""
     child = os.fork()  # torch is loaded once, for all of them
     if child == 0:
         try:
             record(path, kind, steps)
         finally:
             os._exit(0)
-    time.sleep(delay)
+    deadline = time.monotonic() + 60
+    while delay >= 0 and not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    time.sleep(max(0.0, delay))
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     was = os.WIFSIGNALED(status)
@@ -116,7 +120,7 @@ def killed(path: Path, kind: str, steps: int, delay: float) -> tuple[bool, int]:
 
 def kills(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]]:
     """(kind, outcome) of ``count`` killed captures."""
-    rng, steps = Random(seed), 30
+    rng, steps = Random(seed), 20
     wholes, seconds = {}, {}
     for kind in KINDS:
         wholes[kind] = home / kind
@@ -127,7 +131,9 @@ def kills(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]]:
     while done < count:
         kind = rng.choice([*KINDS])
         path = home / "killed"
-        was, parts = killed(path, kind, steps, rng.random() * seconds[kind])
+        # From a little before the first file on to a little before the last.
+        delay = (rng.random() - 0.02) * seconds[kind]
+        was, parts = killed(path, kind, steps, delay)
         torn = any(path.glob("rank-0/*.tmp"))
         outcome = judged(wholes[kind], path)
         if outcome == "DumpError" and (path / "manifest.json").exists():
