@@ -16,6 +16,7 @@ from verify.taps.patterns import fill, match
 from verify.taps.plan import Plan, declared_alone, plan
 from verify.taps.present import Made, present
 from verify.taps.relayout import lay_out
+from verify.taps.same import SameTensors
 from verify.taps.sizes import Sizes, sizes_of
 from verify.taps.types import Alone, Side, TapMap
 from verify.taps.view import View
@@ -47,7 +48,7 @@ def apply_map(a: Dump, b: Dump, tap_map: TapMap) -> Mapped:
     taps_a, taps_b = _taps(a), _taps(b)
     configs = [a.manifest.model.config, b.manifest.model.config]
     sizes = Sizes(tap_map.sizes, sizes_of(configs), f"tap map {tap_map.name}")
-    found = plan(tap_map, taps_a, taps_b, repeats(b))
+    found = plan(tap_map, taps_a, taps_b, SameTensors(b))
     made_b = present(b, found, sizes)
     there = {presented.record.tap for presented in made_b.presented}
     alone_a = {
@@ -79,29 +80,17 @@ def apply_map(a: Dump, b: Dump, tap_map: TapMap) -> Mapped:
 def _own(a: Dump, taps: list[str], there: set[str], alone: dict[str, Alone]) -> Plan:
     """A's records under their own names, without those that only repeat what is compared."""
     shown = [tap for tap in taps if tap in there and tap not in alone]
-    held = repeats(a)
+    same = SameTensors(a)
     found = Plan(same=shown)
     known = {*shown, *alone}
     for tap in taps:
         if tap in alone or tap in there:
             continue
-        if tap in held and known.issuperset(held[tap]):
+        if same.held_by(tap, known) is not None:
             found.repeats.append(tap)
         else:
             found.open[tap] = tap
     return found
-
-
-def repeats(dump: Dump) -> dict[str, set[str]]:
-    """Taps whose every record is the tensor of an earlier record -> the taps of those."""
-    found: dict[str, set[str]] = {}
-    own: set[str] = set()
-    for record in dump.records():
-        if record.same_as is None:
-            own.add(record.tap)
-        else:
-            found.setdefault(record.tap, set()).add(dump.holder(record).tap)
-    return {tap: held for tap, held in found.items() if tap not in own}
 
 
 def _equal(alone: dict[str, Alone]) -> set[str]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from verify.taps.patterns import LAST, fill, match
+from verify.taps.same import SameTensors
 from verify.taps.types import Alone, Side, TapMap, TapRule
 
 
@@ -38,13 +39,13 @@ def plan(
     tap_map: TapMap,
     taps_a: Iterable[str],
     taps_b: Iterable[str],
-    repeats_b: Mapping[str, Collection[str]] | None = None,
+    same_b: SameTensors | None = None,
 ) -> Plan:
     """Apply the rules to the tap names of two runs; of several rules for one tap of A the first one
     whose taps are all there counts.
 
     Args:
-        repeats_b: taps of B whose records all repeat tensors of other taps -> those taps.
+        same_b: which taps of B hold the same tensors.
     """
     wanted, there = list(dict.fromkeys(taps_a)), list(dict.fromkeys(taps_b))
     found = Plan()
@@ -71,8 +72,8 @@ def plan(
         else:
             found.open[tap] = f"B: {tap}" if tap in names else tap
     shown = used | set(found.same) | set(found.alone)
-    for tap, held in (repeats_b or {}).items():
-        if tap in found.open and shown.issuperset(held):
+    for tap in list(found.open) if same_b is not None else ():
+        if same_b is not None and same_b.held_by(tap, shown) is not None:
             del found.open[tap]
             found.repeats.append(tap)
     return found

@@ -8,7 +8,6 @@ import msgspec
 
 from verify.dumps.format import Dump
 from verify.errors import NotComparableError
-from verify.taps.apply import repeats
 from verify.taps.candidates import SHIFTS, Candidate, find_candidates, find_sums
 from verify.taps.choose import Choice, choose
 from verify.taps.evidence import line_of
@@ -18,6 +17,7 @@ from verify.taps.joined import find_joined
 from verify.taps.patterns import match
 from verify.taps.proposal import Line, Proposal
 from verify.taps.repeating import alone_lines, find_repeating
+from verify.taps.same import SameTensors
 from verify.taps.sampling import Side, Tap, shared_rows
 from verify.taps.sizes import sizes_of
 from verify.taps.spelling import Speller, shifted
@@ -174,16 +174,17 @@ class _Proposer:
         return found
 
     def _unused(self) -> list[Family]:
-        held = repeats(self.b)
+        same = SameTensors(self.b)
         taps = [
             tap
             for tap in self.side_b.taps
-            if tap.name not in self.used and not self.used.intersection(held.get(tap.name, ()))
+            if tap.name not in self.used and same.held_by(tap.name, self.used) is None
         ]
         return families(taps)
 
     def _proposal(self, name: str) -> Proposal:
         names_a, names_b = (_names(side.taps) for side in (self.side_a, self.side_b))
+        same = SameTensors(self.a)
         repeating = find_repeating(self.side_b, self.fitter, self.used, self.fitting)
         lines = sorted(self._split(), key=lambda line: self._place(line.rule.a))
         weights = propose_weights(self.a, self.b, lines)
@@ -203,16 +204,14 @@ class _Proposer:
                 alone=alone_lines(self.b, repeating, self.used),
             ),
             lines=lines,
-            open_a=[tap for tap in names_a if tap not in self.covered | self._repeated_a()],
+            open_a=[
+                t for t in names_a if t not in self.covered and not same.held_by(t, self.covered)
+            ],
             open_b=[t for t in names_b if t not in self.used and t not in repeating],
             repeats_b=list(repeating),
             open_weights_a=open_weights[0],
             open_weights_b=open_weights[1],
         )
-
-    def _repeated_a(self) -> set[str]:
-        """Taps of A that hold the very tensors of taps with a line."""
-        return {tap for tap, held in repeats(self.a).items() if held <= self.covered}
 
     def _split(self) -> list[Line]:
         """The lines, with the parts of fused taps named."""

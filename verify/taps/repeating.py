@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from fnmatch import fnmatchcase
 
 from verify.dumps.format import Dump
-from verify.taps.apply import repeats
 from verify.taps.fits import Fitter
+from verify.taps.same import SameTensors
 from verify.taps.sampling import Side, Tap, template_of
 from verify.taps.types import Alone
 
@@ -22,7 +22,7 @@ def find_repeating(
         fitting: taps of B that fit a tap of A as well as the one that was chosen -> that tap.
     """
     names = set(used)
-    tensors = repeats(b.dump)
+    same = SameTensors(b.dump)
     held: dict[object, str] = {}
     for tap in b.taps:
         if tap.name in names:
@@ -31,8 +31,8 @@ def find_repeating(
     for tap in b.taps:
         if tap.name in names:
             continue
-        if same := names.intersection(tensors.get(tap.name, ())):
-            found[tap.name] = min(same)
+        if (other := same.held_by(tap.name, names)) is not None:
+            found[tap.name] = other
         elif (rows := _rows(tap, b, fitter)) in held:
             found[tap.name] = held[rows]
         elif tap.name in fitting:
@@ -43,10 +43,10 @@ def find_repeating(
 def alone_lines(b: Dump, repeating: Mapping[str, str], used: Collection[str]) -> list[Alone]:
     """Lines for taps that are other tensors with the same rows; those that are the very tensor need
     none. No line reaches a tap that is used."""
-    tensors = repeats(b)
+    same = SameTensors(b)
     found: dict[str, Alone] = {}
     for tap, other in repeating.items():
-        if tap not in tensors:
+        if same.held_by(tap, used) is None:
             glob = template_of(tap)[0].replace("{n}", "*")
             why = f"holds the same rows as {template_of(other)[0]}"
             found.setdefault(glob, Alone(side="b", tap=glob, why=why))
