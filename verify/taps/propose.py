@@ -40,7 +40,8 @@ def propose(a: Dump, b: Dump, name: str = "proposed") -> Proposal:
         NotComparableError: the runs share no row.
         CorruptDumpError: words or rows are not those that were stored.
     """
-    side_a, side_b = Side(a), Side(b)
+    sequences: dict[str, int] = {}
+    side_a, side_b = Side(a, sequences), Side(b, sequences)
     keys = shared_rows(side_a, side_b)
     if not keys:
         raise NotComparableError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -18,6 +18,12 @@ from verify.formats import decode, get_format
 Values = NDArray[np.float32]
 RowKey = tuple[str, int, int]
 """Sequence, position, visit."""
+
+Codes = NDArray[np.int64]
+NOBODY = -1
+_POSITION, _VISIT = 31, 12  # bits of a code; a sequence has the 20 above them
+
+_NONE: Codes = np.zeros(0, np.int64)
 
 ROWS = 16
 """Rows of a tap that are looked at."""
@@ -45,6 +51,9 @@ class Tap:
     """Place of the first record in the execution order."""
     kept: str
     rows: dict[RowKey, tuple[Record, int]] = field(default_factory=dict)
+    """Where the rows that are looked at stand; :func:`shared_rows` chooses them."""
+    held: list[tuple[Record, Codes]] = field(default_factory=list)
+    """Records, and a code for each of their rows; :data:`NOBODY` for padding."""
 
     @property
     def row_length(self) -> int:
@@ -71,12 +80,16 @@ def template_of(name: str) -> tuple[str, int | None]:
 
 
 class Side:
-    """All taps of one run."""
+    """All taps of one run.
 
-    def __init__(self, dump: Dump) -> None:
+    Args:
+        sequences: name -> number, shared with the other run; it grows.
+    """
+
+    def __init__(self, dump: Dump, sequences: dict[str, int]) -> None:
         self.dump = dump
+        self.sequences = sequences
         self.taps: list[Tap] = []
-        self._values: dict[tuple[str, str], Values] = {}
         by_tap: dict[str, dict[tuple[int, int], list[Record]]] = defaultdict(
             lambda: defaultdict(list)
         )
@@ -102,15 +115,38 @@ class Side:
             kept=self.dump.holder(first).kept,
         )
         for record in records:
-            if record.rank != first.rank or record.row_length != first.row_length:
-                continue
-            rows = self.dump.rows(record)
-            for row, (sequence, position, visit) in enumerate(
-                zip(rows.sequence, rows.position.tolist(), rows.visit.tolist(), strict=True)
-            ):
-                if sequence is not None:
-                    tap.rows.setdefault((sequence, position, visit), (record, row))
+            if record.rank == first.rank and record.row_length == first.row_length:
+                tap.held.append((record, self._codes(self.dump.rows(record))))
         self.taps.append(tap)
+
+    def _codes(self, rows: Rows) -> Codes:
+        """One integer a row, the same for the same row of the other run."""
+        codes = np.array([self._sequence(name) for name in rows.sequence], np.int64)
+        known = (codes >= 0) & (rows.position >= 0) & (rows.visit < 1 << _VISIT)
+        packed = (codes << (_POSITION + _VISIT)) | (rows.position << _VISIT) | rows.visit
+        return np.where(known, packed, NOBODY)
+
+    def _sequence(self, name: str | None) -> int:
+        return NOBODY if name is None else self.sequences.setdefault(name, len(self.sequences))
+
+    def counts(self) -> tuple[Codes, NDArray[np.int64]]:
+        """The rows of all taps, and how many taps hold each."""
+        held = [np.unique(np.concatenate([c for _, c in tap.held])) for tap in self.taps]
+        codes, counts = np.unique(np.concatenate([*held, _NONE]), return_counts=True)
+        return codes[codes != NOBODY], counts[codes != NOBODY]
+
+    def look_at(self, codes: Codes) -> None:
+        """Find these rows of every tap; the first of several in a tap counts."""
+        for tap in self.taps:
+            for record, held in tap.held:
+                for row in np.flatnonzero(np.isin(held, codes)).tolist():
+                    tap.rows.setdefault(self.key(int(held[row])), (record, row))
+
+    def key(self, code: int) -> RowKey:
+        """Sequence, position and visit of a code."""
+        names = list(self.sequences)
+        position = (code >> _VISIT) & ((1 << _POSITION) - 1)
+        return names[code >> (_POSITION + _VISIT)], position, code & ((1 << _VISIT) - 1)
 
     def values(self, tap: Tap, keys: Iterable[RowKey]) -> Values:
         """Rows of a tap that kept its words, float32 [rows, elements]; exact up to 32-bit formats."""
@@ -145,26 +181,39 @@ class Side:
 
 
 def shared_rows(a: Side, b: Side) -> list[RowKey]:
-    """The rows that most taps of both runs hold, at most :data:`ROWS`, in the order of positions;
-    rows of one text only: none from the first token on that differs."""
-    counts_a, counts_b = (Counter(k for t in s.taps for k in t.rows) for s in (a, b))
-    parted = _first_other_tokens(a, b)
-    shared = [
-        key for key in counts_a if key in counts_b and 0 <= key[1] < parted.get(key[0], key[1] + 1)
-    ]
-    shared.sort(key=lambda k: (-min(counts_a[k], counts_b[k]), k[2], k[1], k[0]))
-    chosen = shared[:ROWS]
-    return sorted(chosen, key=lambda k: (k[0], k[1], k[2]))
+    """Choose the rows that most taps of both runs hold, at most :data:`ROWS`, and find them in every
+    tap; rows of one text only: none from the first token on that differs."""
+    (codes_a, counts_a), (codes_b, counts_b) = a.counts(), b.counts()
+    codes, at_a, at_b = np.intersect1d(codes_a, codes_b, return_indices=True)
+    counts = np.minimum(counts_a[at_a], counts_b[at_b])
+    alike = _of_one_text(a, b, codes)
+    codes, counts = codes[alike], counts[alike]
+    visits = codes & ((1 << _VISIT) - 1)
+    chosen = np.sort(codes[np.lexsort((codes, visits, -counts))[:ROWS]])
+    for side in (a, b):
+        side.look_at(chosen)
+    return [a.key(code) for code in chosen.tolist()]
 
 
-def _first_other_tokens(a: Side, b: Side) -> dict[str, int]:
-    """Sequence -> first position at which the runs were given another token."""
-    taps = [next((t for t in side.taps if t.name == TOKENS_IN), None) for side in (a, b)]
-    found: dict[str, int] = {}
-    if taps[0] is None or taps[1] is None or taps[0].record.dtype != taps[1].record.dtype:
-        return found
-    keys = [key for key in taps[0].rows if key in taps[1].rows]
-    for key, x, y in zip(keys, a.digests(taps[0], keys), b.digests(taps[1], keys), strict=True):
-        if x != y:
-            found[key[0]] = min(key[1], found.get(key[0], key[1]))
-    return found
+def _of_one_text(a: Side, b: Side, codes: Codes) -> NDArray[np.bool_]:
+    """For each row whether it stands before the first token of its sequence that differs."""
+    first = np.full(len(a.sequences) + 1, 1 << _POSITION, np.int64)
+    (tokens_a, ids_a), (tokens_b, ids_b) = (_tokens(side) for side in (a, b))
+    both, at_a, at_b = np.intersect1d(tokens_a, tokens_b, return_indices=True)
+    other = both[ids_a[at_a] != ids_b[at_b]]
+    np.minimum.at(first, other >> (_POSITION + _VISIT), _positions(other))
+    return np.asarray(_positions(codes) < first[codes >> (_POSITION + _VISIT)])
+
+
+def _tokens(side: Side) -> tuple[Codes, NDArray[np.uint64]]:
+    """Rows of the ids that a run was given, and their digests."""
+    held = [pair for tap in side.taps if tap.name == TOKENS_IN for pair in tap.held]
+    codes = np.concatenate([*(codes for _, codes in held), _NONE])
+    digests = [side.dump.rows(record).digest for record, _ in held]
+    found, first = np.unique(codes, return_index=True)
+    ids = np.concatenate([*digests, np.zeros(0, np.uint64)])[first]
+    return found[found != NOBODY], ids[found != NOBODY]
+
+
+def _positions(codes: Codes) -> Codes:
+    return np.asarray((codes >> _VISIT) & ((1 << _POSITION) - 1))
