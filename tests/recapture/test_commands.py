@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.synthetic_dumps import SyntheticRun
+from verify.bisect.again import recapture as advised
 from verify.dumps.format import Dump
 from verify.dumps.window import Spans
 from verify.errors import UsageError
@@ -77,3 +78,11 @@ def test_command_that_records_nothing_is_told_with_its_last_words(tmp_path: Path
 def test_program_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be run"):
         run_again(dump_of(tmp_path / "run", ["no-such-program"]), None, ORDER, tmp_path / "o", "x")
+
+
+def test_advice_for_a_program_is_the_command_that_records_it(tmp_path: Path) -> None:
+    dump = dump_of(tmp_path / "run", ["python", "x.py", "--fast"])
+    assert "as `verify capture --level full ...`" in advised(dump, level="full")
+    dump.manifest.capture["started"] = {"cwd": "/somewhere"}
+    expected = f"verify capture --level full --out {dump.path}-again -- python x.py --fast"
+    assert advised(dump, level="full") == expected

@@ -28,7 +28,8 @@ def recapture(
     words = dump.manifest.command
     lacks = prompts and tape is not None and tape.manifest.command[1:2] != ["capture"]
     if words[1:2] != ["capture"] or lacks:
-        return _words(level, taps, tape)
+        own = words and dump.manifest.capture.get("started") and tape is None
+        return _of_program(dump, level, taps) if own else _words(level, taps, tape)
     changed = {"--out", *({"--level"} if level else ()), *({"--taps"} if taps else ())}
     changed |= {"--tape"} if tape else set()
     changed |= set(_PROMPTS) if prompts else set()
@@ -54,6 +55,14 @@ def options(words: list[str]) -> Iterator[Option]:
             yield word, None
         else:
             yield _SHORT.get(word, word), next(rest, None)
+
+
+def _of_program(dump: Dump, level: str, taps: str) -> str:
+    """For a program that was recorded as it is (docs/recapture.md)."""
+    said = ["--level", level] if level else []
+    said += ["--taps", taps] if taps else []
+    out = ["--out", f"{dump.path}-again"]
+    return shlex.join(["verify", "capture", *said, *out, "--", *dump.manifest.command])
 
 
 def _words(level: str, taps: str, tape: Dump | None) -> str:

@@ -13,7 +13,7 @@ from verify.errors import UsageError
 if TYPE_CHECKING:
     from verify.dumps.auto.settings import Settings
 
-_OWN = ("taps", "level", "edges", "byte_budget", "steps", "rows", "out", "command")
+_OWN = ("taps", "ops", "level", "edges", "byte_budget", "steps", "rows", "out", "command")
 
 
 def capture_command(context: typer.Context, command: list[str], settings: Settings) -> int:
