@@ -37,23 +37,31 @@ class StepRecords:
         self,
         drained: DrainedStep,
         positions: np.ndarray,
-        sequences: Sequence[str],
+        sequences: Sequence[str | None],
         *,
         kept: Sequence[int] | None = None,
+        ids: np.ndarray | None = None,
     ) -> None:
         """Append the records of a step.
 
         Args:
-            positions: [b, t] int64, -1 for padding.
-            sequences: one id a batch row.
+            positions: [b, t] int64, -1 for padding; [n] of a flattened batch.
+            sequences: one id a batch row; one a row of a flattened batch, None for padding.
             kept: columns of t that a tensor with fewer positions holds, logits for example.
+            ids: int64, token ids at the positions of a flattened batch.
 
         Raises:
             ArgumentError: a tensor whose rows are not positions of the step.
             StorageError: as :class:`DumpWriter`.
         """
         columns = None if kept is None else np.asarray(kept, np.int64)
-        step = self._tracker.begin(np.asarray(positions, np.int64), sequences, kept=columns)
+        at = np.asarray(positions, np.int64)
+        if at.ndim == 1:
+            step: Step = self._tracker.begin_flat(at, sequences, kept=columns)
+        else:
+            step = self._tracker.begin(at, [str(name) for name in sequences], kept=columns)
+        if ids is not None:
+            self._add_ids(ids, step)
         # Words go first: their records are written one by one, the others as one block.
         for region in drained.regions:
             if region.words:
@@ -61,6 +69,17 @@ class StepRecords:
         regions = [region for region in drained.regions if not region.words]
         if regions:
             self._add_block(drained, regions, step)
+
+    def _add_ids(self, ids: np.ndarray, step: Step) -> None:
+        words = ids.astype("<i8").view(np.uint64)[:, None]
+        record = Record(
+            seq=self.records, step=step.index, tap="tokens.in", axes="t", dtype="int64",
+            shape=[len(ids)], strides=[1], inputs=[Input(kind="unknown")], row_length=1,
+        )  # fmt: skip
+        names = step.row_names()
+        digest = row_digests(words, "int64")
+        self._writer.add(record, Rows(names.sequence, names.position, names.visit, digest), words)
+        self.records += 1
 
     def _add_words(self, drained: DrainedStep, region: Region, step: Step) -> None:
         words = drained.row_words(region)

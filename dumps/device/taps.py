@@ -28,7 +28,7 @@ class ModuleTaps:
 
     Args:
         model: its calls are the steps.
-        taps: ``<module path>.out`` or ``<module path>.in.0`` -> what is kept.
+        taps: ``<module path>.out``, ``.out.1`` or ``.in.0`` -> what is kept.
         inputs: names of tensor arguments of the model that are recorded in full, as
             ``inputs.<name>``: block tables, lengths, positions. A replay of a graph records what it
             then reads.
@@ -68,7 +68,7 @@ class ModuleTaps:
         self._plans = [self._find(tap, number) for number, tap in enumerate(taps)]
 
     def _find(self, tap: str, number: int) -> tuple[nn.Module, str, int]:
-        for port in ("out", "in.0"):
+        for port in ("out.1", "out", "in.0"):
             if tap == port or tap.endswith(f".{port}"):
                 try:
                     return (
@@ -81,7 +81,7 @@ class ModuleTaps:
         raise ModelError(
             "no module of the model has this tap",
             found=tap,
-            allowed="<module path>.out, <module path>.in.0",
+            allowed="<module path>.out, <module path>.out.1, <module path>.in.0",
         )
 
     @contextmanager
@@ -93,8 +93,9 @@ class ModuleTaps:
             )
             exits.callback(handle.remove)
             for module, port, number in self._plans:
-                if port == "out":
-                    exits.callback(module.register_forward_hook(self._out(number)).remove)
+                if port != "in.0":
+                    hook = self._out(number, 1 if port == "out.1" else 0)
+                    exits.callback(module.register_forward_hook(hook).remove)
                 else:
                     exits.callback(module.register_forward_pre_hook(self._in(number)).remove)
             exits.callback(self.model.register_forward_hook(self._end).remove)
@@ -104,15 +105,18 @@ class ModuleTaps:
         first = next((v for v in [*args, *kwargs.values()] if isinstance(v, Tensor)), None)
         if first is not None and first.dim() >= 2:
             self._batch, self._tokens = first.shape[0], first.shape[1]
+        elif first is not None and first.dim() == 1 and not first.is_floating_point():
+            self._batch, self._tokens = 1, first.shape[0]  # token ids of a flattened batch
         for name, number in self.inputs.items():
             value = kwargs.get(name)
             if value is None:
                 continue
             self._take(value, number)
 
-    def _out(self, number: int) -> Callable[..., None]:
+    def _out(self, number: int, place: int = 0) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:
-            value = output[0] if isinstance(output, tuple) else output
+            several = output if isinstance(output, tuple) else (output,)
+            value = several[place] if place < len(several) else None
             if isinstance(value, Tensor):
                 self._take(value, number)
 

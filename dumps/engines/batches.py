@@ -88,6 +88,13 @@ class Engine(Protocol):
             EngineInterfaceError: the engine has another interface.
         """
 
+    def watch_steps(
+        self, before: Callable[[], None], after: Callable[[FlatBatch | None], None]
+    ) -> Callable[[], None]:
+        """Have ``before`` and ``after`` called around each step, whether the model is called or a
+        graph is replayed; ``after`` with what was computed, as far as the host knows it. Returns
+        the function that ends it."""
+
     def prompt(self, request: str) -> list[int] | None:
         """The prompt of a request that is being computed, if the engine tells."""
 
@@ -184,3 +191,24 @@ def need(thing: Any, name: str, where: str, version: str) -> Any:
             allowed=", ".join(there[:40]),
             hint="docs/engines.md names the versions that this was written for",
         ) from None  # fmt: skip
+
+
+def wrap(thing: Any, name: str, around: Callable[..., Any]) -> Callable[[], None]:
+    """Let ``around(original, ...)`` take the place of a method of one object; undoes it."""
+    original = getattr(thing, name, None)
+    if original is None:
+        return lambda: None
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return around(original, *args, **kwargs)
+
+    held = vars(thing).get(name)
+    object.__setattr__(thing, name, call)
+
+    def undo() -> None:
+        if held is None:
+            object.__delattr__(thing, name)
+        else:
+            object.__setattr__(thing, name, held)
+
+    return undo

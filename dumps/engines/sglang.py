@@ -10,7 +10,13 @@ import numpy as np
 import torch
 
 from verify.dumps.capture.step_arguments import named_arguments
-from verify.dumps.engines.batches import EngineInterfaceError, FlatBatch, need, whole_numbers
+from verify.dumps.engines.batches import (
+    EngineInterfaceError,
+    FlatBatch,
+    need,
+    whole_numbers,
+    wrap,
+)
 from verify.errors import UsageError
 
 _FIELDS = ("forward_mode", "rids", "positions", "extend_seq_lens_cpu")
@@ -102,6 +108,9 @@ class SglangEngine:
                 "the model was called without a ForwardBatch", where=f"sglang {self.version}",
                 found=", ".join(call), allowed="input_ids, positions, forward_batch",
             )  # fmt: skip
+        return self._read(given, call.get("input_ids"))
+
+    def _read(self, given: Any, ids: Any) -> FlatBatch | None:
         mode, rids, positions, extended = (
             need(given, name, "ForwardBatch", self.version) for name in _FIELDS
         )
@@ -114,13 +123,39 @@ class SglangEngine:
             )  # fmt: skip
         decoding = _says(mode, "is_decode")
         counts = np.ones(len(rids), np.int64) if decoding else whole_numbers(extended)
-        ids = call.get("input_ids")
         return FlatBatch(
             [str(rid) for rid in rids],
             counts[: len(rids)],
             whole_numbers(positions),
             None if ids is None else whole_numbers(ids),
         ).check("sglang")
+
+    def watch_steps(
+        self, before: Callable[[], None], after: Callable[[FlatBatch | None], None]
+    ) -> Callable[[], None]:
+        """Around ``forward`` of the runner, which calls the model or replays a graph."""
+        if self.runner is None:
+            raise EngineInterfaceError(
+                "graphs are replayed by the model runner, not by the model", where="sglang",
+                found=type(self.model).__name__, allowed="the ModelRunner",
+            )  # fmt: skip
+        undo = self.watch(lambda logits: None)
+
+        def around(original: Any, forward_batch: Any, *args: Any, **kwargs: Any) -> Any:
+            # What it says is read before: replays write to some of it.
+            batch = self._read(forward_batch, getattr(forward_batch, "input_ids", None))
+            before()
+            found = original(forward_batch, *args, **kwargs)
+            after(batch)
+            return found
+
+        again = wrap(self.runner, "forward", around)
+
+        def end() -> None:
+            again()
+            undo()
+
+        return end
 
     def prompt(self, request: str) -> list[int] | None:
         """A ForwardBatch does not hold prompts: sequences are named by the ids of requests."""

@@ -16,7 +16,13 @@ import numpy as np
 import torch
 
 from verify.dumps.capture.step_arguments import named_arguments
-from verify.dumps.engines.batches import EngineInterfaceError, FlatBatch, need, whole_numbers
+from verify.dumps.engines.batches import (
+    EngineInterfaceError,
+    FlatBatch,
+    need,
+    whole_numbers,
+    wrap,
+)
 from verify.errors import UsageError
 
 # Calls of the model inside of these are no requests: memory profiling, warm-up, graph capture.
@@ -44,6 +50,7 @@ class VllmEngine:
         self.model: torch.nn.Module = unwrap() if callable(unwrap) else model
         self._scheduled: Any = None
         self._prepared: Any = None
+        self._last_prepared: Any = None
         self._dummy = 0
         self._persistent = hasattr(self.runner, "input_batch")
         if not self._persistent and not hasattr(self.runner, "prepare_inputs"):
@@ -79,10 +86,10 @@ class VllmEngine:
 
     def watch(self, logits: Callable[[torch.Tensor], None]) -> Callable[[], None]:
         """Follow the runner: what was scheduled, which calls are dummies, what the head computes."""
-        undo = [_wrap(self.runner, "execute_model", self._executing)]
-        undo += [_wrap(self.runner, name, self._in_dummy) for name in _DUMMY]
+        undo = [wrap(self.runner, "execute_model", self._executing)]
+        undo += [wrap(self.runner, name, self._in_dummy) for name in _DUMMY]
         if not self._persistent:
-            undo.append(_wrap(self.runner, "prepare_inputs", self._preparing))
+            undo.append(wrap(self.runner, "prepare_inputs", self._preparing))
 
         def head(original: Any, *args: Any, **kwargs: Any) -> Any:
             found = original(*args, **kwargs)
@@ -90,7 +97,7 @@ class VllmEngine:
                 logits(found)
             return found
 
-        undo.append(_wrap(self.model, "compute_logits", head))
+        undo.append(wrap(self.model, "compute_logits", head))
 
         def end() -> None:
             for each in undo:
@@ -113,7 +120,7 @@ class VllmEngine:
             self._dummy -= 1
 
     def _preparing(self, original: Any, *args: Any, **kwargs: Any) -> Any:
-        self._prepared = original(*args, **kwargs)
+        self._prepared = self._last_prepared = original(*args, **kwargs)
         return self._prepared
 
     def batch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> FlatBatch | None:
@@ -158,6 +165,57 @@ class VllmEngine:
             [start + np.arange(count) for start, count in zip(first, counts, strict=True)]
         )
 
+    def watch_steps(
+        self, before: Callable[[], None], after: Callable[[FlatBatch | None], None]
+    ) -> Callable[[], None]:
+        """Around ``execute_model``. Positions are those that the host scheduled."""
+        undo = self.watch(lambda logits: None)
+
+        def around(original: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._dummy or kwargs.get("dummy_run"):
+                return original(*args, **kwargs)
+            self._prepared, before_batch = None, args[0] if args else kwargs["scheduler_output"]
+            before()
+            found = original(*args, **kwargs)
+            self._scheduled = before_batch
+            after(self._host_batch())
+            self._scheduled = None
+            return found
+
+        again = wrap(self.runner, "execute_model", around)
+
+        def end() -> None:
+            again()
+            undo()
+
+        return end
+
+    def _host_batch(self) -> FlatBatch | None:
+        """The batch of the step that has just been issued, without a look at the device."""
+        if not sum(
+            need(self._scheduled, "num_scheduled_tokens", "scheduler_output", self.version).values()
+        ):
+            return None
+        if self._last_prepared is not None:
+            self._prepared = self._last_prepared
+            requests, counts = self._prepared_batch()
+            computed = need(self._prepared, "num_computed_tokens_np", "InputBatch", self.version)
+            text = whole_numbers(need(self._prepared, "input_ids", "InputBatch", self.version))
+        else:
+            requests, counts = self._persistent_batch()
+            batch = self.runner.input_batch
+            computed = need(batch, "num_computed_tokens_cpu", "input_batch", self.version)
+            text = None
+        first = whole_numbers(computed)[: len(counts)]
+        spans = list(zip(first.tolist(), counts.tolist(), strict=True))
+        positions = np.concatenate([np.arange(start, start + count) for start, count in spans])
+        if text is None:
+            ids = need(self.runner.input_batch, "token_ids_cpu", "input_batch", self.version)
+            text = np.concatenate(
+                [whole_numbers(ids[row, at : at + n]) for row, (at, n) in enumerate(spans)]
+            )
+        return FlatBatch(requests, counts, positions, text).check("vllm")
+
     def prompt(self, request: str) -> list[int] | None:
         """From ``requests`` of the persistent runner; the other one keeps prompts on the device."""
         known = getattr(self.runner, "requests", None)
@@ -194,27 +252,6 @@ def _check_starts(starts: np.ndarray, counts: np.ndarray) -> None:
             "attention is told of another batch than was scheduled", where="query_start_loc",
             found=starts.tolist(), allowed=expected.tolist(),
         )  # fmt: skip
-
-
-def _wrap(thing: Any, name: str, around: Callable[..., Any]) -> Callable[[], None]:
-    """Let ``around(original, ...)`` take the place of a method of one object; undoes it."""
-    original = getattr(thing, name, None)
-    if original is None:
-        return lambda: None
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return around(original, *args, **kwargs)
-
-    held = vars(thing).get(name)
-    object.__setattr__(thing, name, call)
-
-    def undo() -> None:
-        if held is None:
-            object.__delattr__(thing, name)
-        else:
-            object.__setattr__(thing, name, held)
-
-    return undo
 
 
 def _runner(target: Any, version: str) -> Any:

@@ -194,7 +194,11 @@ class Runner:
         self.model, self.keys, self.pad = model, keys, pad
         self.requests: dict[str, Request] = {}
         if self.persistent:
-            self.input_batch = SimpleNamespace(req_ids=[], num_reqs=0)
+            self.input_batch = SimpleNamespace(
+                req_ids=[], num_reqs=0,
+                num_computed_tokens_cpu=np.zeros(8, np.int32),
+                token_ids_cpu=np.zeros((8, 32), np.int32),
+            )  # fmt: skip
         config = SimpleNamespace(enforce_eager=eager)
         self.vllm_config = SimpleNamespace(model_config=config)
         self.ids = torch.zeros(64, dtype=torch.int32)
@@ -225,6 +229,11 @@ class Runner:
         if self.persistent:
             self.input_batch.req_ids = [*order, None]
             self.input_batch.num_reqs = len(order)
+            for row, name in enumerate(order):
+                state = self.requests[name]
+                text = state.prompt_token_ids + state.tokens
+                self.input_batch.num_computed_tokens_cpu[row] = state.computed
+                self.input_batch.token_ids_cpu[row, : len(text)] = text
         return order
 
     def _is_prefill(self, name: str) -> bool:
@@ -286,7 +295,12 @@ class PreparingRunner(Runner):
 
     def prepare_inputs(self, scheduler_output: Any, order: list[str]) -> Any:
         counts = [scheduler_output.num_scheduled_tokens[name] for name in order]
-        return SimpleNamespace(req_ids=order, query_start_loc_np=np.cumsum([0, *counts]))
+        return SimpleNamespace(
+            req_ids=order,
+            query_start_loc_np=np.cumsum([0, *counts]),
+            input_ids=self.ids[: sum(counts)],
+            num_computed_tokens_np=np.array([self.requests[name].computed for name in order]),
+        )
 
 
 class Mode:
@@ -326,7 +340,8 @@ class SglangRunner(Runner):
             extend_seq_lens_cpu=number if prefill else None,
         )  # fmt: skip
         self.keys.metadata = metadata
-        out = self.model.forward(self.ids[:padded], batch.positions, batch)
+        batch.input_ids = self.ids[:padded]
+        out = self.forward(batch)
         chosen = {}
         for name, row in zip(order, out.next_token_logits, strict=True):
             self.requests[name].computed += counts[name]
@@ -334,6 +349,9 @@ class SglangRunner(Runner):
                 chosen[name] = int(row.argmax())
                 self.requests[name].tokens.append(chosen[name])
         return chosen
+
+    def forward(self, forward_batch: Any) -> Any:
+        return self.model.forward(forward_batch.input_ids, forward_batch.positions, forward_batch)
 
     def _dummy_run(self, tokens: int) -> None:
         self.keys.metadata = None
