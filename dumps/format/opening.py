@@ -67,6 +67,7 @@ def _problems(root: Place, manifest: Manifest, ranks: dict[int, list[PartReader]
     if manifest.status == "open":
         counts = ", ".join(f"rank {rank}: {len(parts)}" for rank, parts in ranks.items())
         notes.append(f"the run did not come to its end; committed parts: {counts}")
+    notes += _of_source(manifest)
     known = {layout.rank_name(rank) for rank in ranks}
     for entry in _within(root):
         if layout.rank_of(entry.name) is not None and entry.name not in known:
@@ -82,6 +83,16 @@ def _problems(root: Place, manifest: Manifest, ranks: dict[int, list[PartReader]
                 if left.name.endswith(layout.TMP)
             )
     return notes
+
+
+def _of_source(manifest: Manifest) -> list[str]:
+    """What the dump of another tool, from which this one was imported, did not know or left out."""
+    source = manifest.capture.get("source")
+    if not isinstance(source, dict):
+        return []
+    name, unknown, notes = (source.get(key) for key in ("format", "unknown", "notes"))
+    said = [f"imported ({name}); not known: {text}" for text in unknown or ()]
+    return [*said, *(f"imported ({name}): {text}" for text in notes or ())]
 
 
 def _within(folder: Place) -> list[Place]:

@@ -15,8 +15,8 @@ from verify.bisect.sample import sample
 from verify.bisect.taps import LOGITS, TOKENS
 from verify.compare.align import rows_by_tap
 from verify.compare.run import RowComparison
+from verify.compare.stand_ins import holds_floats
 from verify.dumps.format.records import NOBODY, Records
-from verify.formats import get_format
 
 Rows = NDArray[np.int64]
 
@@ -136,9 +136,7 @@ def _gross(compared: RowComparison) -> dict[str, Rows]:
     m = compared.measures
     large = compared.compared & (m.diff_sq > GROSS**2 * np.nan_to_num(m.ref_sq))
     x = compared.alignment
-    judged = x.a.is_of(
-        lambda kind: kind.tap not in (*TOKENS, LOGITS) and get_format(kind.dtype).kind == "float"
-    )
+    judged = x.a.is_of(lambda kind: kind.tap not in (*TOKENS, LOGITS) and holds_floats(kind))
     return rows_by_tap(x, np.flatnonzero(large & judged[x.a.record[x.rows_a]]))
 
 

@@ -15,6 +15,7 @@ from verify.compare.elements import Pairing, Words, floating_values
 from verify.compare.pairs import pairs_of, read_pair
 from verify.compare.result import RowRef
 from verify.compare.run import RowComparison
+from verify.compare.stand_ins import stands_for
 from verify.dumps.format.schema import Record
 from verify.forensics.casts import Cast, find_casts
 from verify.forensics.describe import describe
@@ -54,7 +55,8 @@ def examine(compared: RowComparison, place: Place, proven: bool) -> Evidence:
     casts: list[Cast] = []
     largest = math.nan
     if looked.size:
-        casts = find_casts(_blocks(compared, looked), get_format(a.dtype), get_format(b.dtype))
+        if not stands_for(a):
+            casts = find_casts(_blocks(compared, looked), get_format(a.dtype), get_format(b.dtype))
         touched, largest = _touched(compared, looked, Pairing.of(a.dtype, b.dtype), touched)
     rows = _describe_rows(compared, at, place.tap)
     support = (

@@ -28,6 +28,7 @@ from verify.compare.align import rows_by_pair, rows_by_tap
 from verify.compare.elements import Pairing
 from verify.compare.pairs import pairs_of, read_pair
 from verify.compare.run import RowComparison
+from verify.compare.stand_ins import holds_floats
 from verify.dumps.format.schema import Record
 from verify.formats import get_format
 
@@ -208,4 +209,4 @@ def _is_judged(record: Record, logits: bool = False) -> bool:
     """Floating-point rows that stand for tokens."""
     if record.tap in TOKENS or (record.tap == LOGITS and not logits) or is_keyed(record):
         return False
-    return get_format(record.dtype).kind == "float"
+    return holds_floats(record)

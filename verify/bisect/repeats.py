@@ -13,8 +13,9 @@ from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.taps import layer_of, without_layer
 from verify.compare.index import PADDING, RowIndex
 from verify.compare.pairs import read_entries
+from verify.compare.stand_ins import holds_floats
 from verify.dumps.format.tokens import TOKENS_IN
-from verify.formats import decode, get_format
+from verify.formats import decode
 
 Numbers = NDArray[np.int64]
 
@@ -58,7 +59,7 @@ def repeated_layers(index: RowIndex) -> list[str]:
 
 def _float_records(index: RowIndex) -> dict[str, Numbers]:
     """Tap -> its records of floating-point numbers."""
-    is_float = index.records.by_kind(lambda kind: get_format(kind.dtype).kind == "float")
+    is_float = index.records.by_kind(holds_floats)
     found = {tap: numbers[is_float[numbers]] for tap, numbers in index.records.by_tap().items()}
     return {tap: numbers for tap, numbers in found.items() if numbers.size}
 

@@ -33,6 +33,7 @@ COMMANDS: tuple[tuple[str, str, str], ...] = (
     ("noise", "verify.cli.noise", "noise"),
     ("suite", "verify.cli.suite", "suite"),
     ("inspect", "verify.cli.inspect", "inspect"),
+    ("import", "verify.cli.import_run", "import_run"),
     ("plot", "verify.cli.plot", "plot"),
     ("demo", "verify.cli.demo", "demo"),
     ("selftest", "verify.cli.selftest", "selftest"),

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from verify.cli.executors import ExecutorOption, SchedulerOption, WorkersOption
+from verify.cli.import_run import say_imported
 from verify.errors import ArgumentError, VerifyError
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _open(a: str, b: str, tap_map: str | None, layouts: list[str]) -> tuple[Dump
     from verify.dumps.layout import parse_layouts
     from verify.taps.open import open_mapped
 
-    return open_mapped(a, b, tap_map, parse_layouts(layouts))
+    return open_mapped(a, b, tap_map, parse_layouts(layouts), say_imported)
 
 
 def _own_roundings(a: Dump, b: Dump, weights: str) -> Checker:

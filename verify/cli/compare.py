@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from verify.cli.executors import ExecutorOption, SchedulerOption, WorkersOption
+from verify.cli.import_run import say_imported
 
 
 def compare(
@@ -42,7 +43,7 @@ def compare(
     from verify.dumps.layout import parse_layouts
     from verify.taps.open import open_mapped
 
-    pair = open_mapped(a, b, tap_map, parse_layouts(layout or []))
+    pair = open_mapped(a, b, tap_map, parse_layouts(layout or []), say_imported)
     with open_executor(executor, workers, scheduler) as pool:
         result = compare_dumps(*pair, tuple(tap or ()), pool)
     if json:

@@ -8,12 +8,19 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from verify.cli.import_run import say_imported
+
 SHOWN = 20
 """Records whose numbers a terminal shows; --json shows them all."""
 
 
 def inspect(
-    run: Annotated[str, typer.Argument(help="Folder or URL of a dump.", show_default=False)],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Folder or URL of a dump, or a dump of another tool.", show_default=False
+        ),
+    ],
     tap: Annotated[
         str | None, typer.Option("--tap", help="Print the numbers of taps that match this glob.")
     ] = None,
@@ -26,13 +33,13 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show what a dump holds: completeness, sizes, sequences, steps, taps, or its numbers."""
-    from verify.dumps.format import open_dump
+    from verify.dumps.importers.opening import open_run
     from verify.dumps.overview import overview, verify_words
     from verify.dumps.tensor_numbers import numbers, select
     from verify.report.inspect_text import render_numbers, render_overview
     from verify.report.json import to_json
 
-    dump = open_dump(run)
+    dump = open_run(run, say_imported)
     console = Console(highlight=False)
     if tap is None and step is None:
         view = overview(dump, check=check)

@@ -19,6 +19,7 @@ from verify.compare.executor import SerialExecutor, in_order
 from verify.compare.index import PADDING, RowIndex
 from verify.compare.measure import RowMeasures
 from verify.compare.result import Comparison, TapComparison
+from verify.compare.stand_ins import not_proven
 from verify.compare.tap import TapMeasure, by_tap
 from verify.compare.unmatched import incomparable_rows, list_unmatched
 from verify.compare.words import compare_words
@@ -86,6 +87,7 @@ def _compare(
         for at in by_tap(alignment, np.flatnonzero(compared))
     ]
     results = _run(groups, _able(executor, a, b))
+    unproven = not_proven(zip((group.record_a for group in groups), results, strict=True))
     touched = [group.words for group in groups]
     read = np.concatenate(touched) if touched else np.zeros(0, np.int64)
     _verify_rest(alignment.a, alignment.rows_a[read])
@@ -96,7 +98,7 @@ def _compare(
         complete_a=a.complete,
         complete_b=b.complete,
         taps=sorted(results, key=lambda tap: tap.order),
-        unmatched=list_unmatched(alignment, lacking, apart, chosen),
+        unmatched=[*list_unmatched(alignment, lacking, apart, chosen), *unproven],
         padding_rows=sum(int((i.sequence == PADDING).sum()) for i in (alignment.a, alignment.b)),
         other_context_rows=int(other.sum()),
         rows=sum(tap.rows for tap in results),

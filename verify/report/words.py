@@ -15,6 +15,7 @@ from verify.bisect.result import (
 )
 from verify.compare import exit_codes
 from verify.compare.result import Comparison, RowRef, TapComparison, Unmatched
+from verify.compare.stand_ins import BY
 from verify.report.names import printable, quoted, shorten
 from verify.report.numbers import anything, count, measure, plural, size
 
@@ -212,6 +213,8 @@ def ordered(confounders: Iterable[Confounder]) -> list[Confounder]:
 
 
 def unmatched_text(item: Unmatched) -> str:
+    if item.reason.startswith(BY):
+        return f"{plural(item.rows, 'row')}, the first of {printable(item.tap)}: {item.reason}"
     return (
         f"only in {item.side.upper()}: {printable(item.tap)}, {plural(item.rows, 'row')}"
         f" ({printable(item.reason)}; for example {printable(item.example)})"

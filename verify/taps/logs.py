@@ -7,16 +7,30 @@ shapes; what is left stands in one log alone and is listed as that.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from difflib import SequenceMatcher
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record
+from verify.errors import NotComparableError
 from verify.taps.view import Presented, View, renamed
 from verify.taps.words import Making
 
 _LOGS = ("debug-mode",)
 """Formats whose taps are numbered in the order of execution (docs/importers.md)."""
-Key = tuple[str, int, str]
+_CELLS = 60_000_000
+"""Pairs of operations in the table of an alignment, 4 bytes each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """``key``: name, depth and shapes; two runs of an operation agree in it. ``hashes``: digests of
+    what was logged of it."""
+
+    key: tuple[str, int, str]
+    hashes: tuple[int, ...]
 
 
 def align_logs(a: Dump, b: Dump) -> Dump:
@@ -24,8 +38,8 @@ def align_logs(a: Dump, b: Dump) -> Dump:
     the two are no logs."""
     if not (_is_log(a) and _is_log(b)):
         return b
-    keys_a, keys_b = _operations(a), _operations(b)
-    numbers = dict(_matches(keys_a, keys_b))
+    operations_a, operations_b = _operations(a), _operations(b)
+    numbers = dict(_matches(operations_a, operations_b))
     presented = []
     for record in b.records():
         tap = _name(record, numbers)
@@ -33,10 +47,10 @@ def align_logs(a: Dump, b: Dump) -> Dump:
         presented.append(Presented(renamed(record, tap=tap), making))
     moved = sum(mine != other for other, mine in numbers.items())
     notes = []
-    if len(keys_a) != len(keys_b) or len(numbers) != len(keys_b) or moved:
+    if len(operations_a) != len(operations_b) or len(numbers) != len(operations_b) or moved:
         notes.append(
             f"the logs were aligned on name, depth and shapes: {len(numbers)} operations in common, "
-            f"{len(keys_a) - len(numbers)} in A alone, {len(keys_b) - len(numbers)} in B alone"
+            f"{len(operations_a) - len(numbers)} in A alone, {len(operations_b) - len(numbers)} in B alone"
         )
     return View(b, b.manifest, presented, notes)
 
@@ -46,25 +60,78 @@ def _is_log(dump: Dump) -> bool:
     return isinstance(source, dict) and source.get("format") in _LOGS
 
 
-def _operations(dump: Dump) -> dict[int, Key]:
-    """Number of every operation in its log -> what two runs of it have in common."""
-    found: dict[int, Key] = {}
+def _operations(dump: Dump) -> dict[int, Operation]:
+    """Number of every operation in its log -> what two runs of it have in common, and its hashes."""
+    found: dict[int, Operation] = {}
     for record in dump.records():
         about = record.attributes
         key = (str(about.get("op")), int(about.get("depth", 0)), str(about.get("shapes")))
-        found.setdefault(int(about["call"]), key)
+        call = int(about["call"])
+        digest = int(dump.rows(record).digest[0])
+        before = found[call].hashes if call in found else ()
+        found[call] = Operation(key, (*before, digest))
     return found
 
 
-def _matches(a: dict[int, Key], b: dict[int, Key]) -> Iterator[tuple[int, int]]:
-    """Pairs (number in B, number in A), ascending in both."""
+def _matches(a: dict[int, Operation], b: dict[int, Operation]) -> Iterator[tuple[int, int]]:
+    """Pairs (number in B, number in A), ascending in both: as many as there can be, and of those
+    alignments one in which most hashes agree."""
+    x, y = [*a.values()], [*b.values()]
+    head = _common(x, y)
+    tail = _common(x[head:][::-1], y[head:][::-1])
+    middle = _longest(x[head : len(x) - tail], y[head : len(y) - tail])
+    pairs = [(i, i) for i in range(head)]
+    pairs += [(head + i, head + j) for i, j in middle]
+    pairs += [(len(x) - i, len(y) - i) for i in range(tail, 0, -1)]
     numbers_a, numbers_b = [*a], [*b]
-    # Without autojunk: an operation that occurs often is no noise here.
-    matcher = SequenceMatcher(None, [*a.values()], [*b.values()], autojunk=False)
-    for start_a, start_b, size in matcher.get_matching_blocks():
-        yield from zip(
-            numbers_b[start_b : start_b + size], numbers_a[start_a : start_a + size], strict=True
+    yield from ((numbers_b[j], numbers_a[i]) for i, j in pairs)
+
+
+def _common(x: list[Operation], y: list[Operation]) -> int:
+    """How many operations both begin with."""
+    same = (one.key == other.key for one, other in zip(x, y, strict=False))
+    return next((i for i, equal in enumerate(same) if not equal), min(len(x), len(y)))
+
+
+def _longest(x: list[Operation], y: list[Operation]) -> list[tuple[int, int]]:
+    """A longest common subsequence, by the table of all pairs of prefixes, a row at a time.
+
+    Raises:
+        NotComparableError: so much differs that the table has no place in memory.
+    """
+    if len(x) * len(y) > _CELLS:
+        raise NotComparableError(
+            "the logs have too little in common to be aligned",
+            found=f"{len(x)} against {len(y)} operations between a common beginning and end",
+            allowed=f"a product of at most {_CELLS:,}",
+            hint="log a part of the model, or fewer steps",
         )
+    keys, hashes = _codes(x, y, "key"), _codes(x, y, "hashes")
+    match = min(len(x), len(y)) + 1  # one more pair outweighs all agreement of hashes
+    best = np.zeros((len(x) + 1, len(y) + 1), np.int32)
+    for i in range(len(x)):
+        gain = (keys[1] == keys[0][i]) * (match + (hashes[1] == hashes[0][i]))
+        np.maximum(best[i, 1:], best[i, :-1] + gain, out=best[i + 1, 1:])
+        np.maximum.accumulate(best[i + 1], out=best[i + 1])
+    found, i, j = [], len(x), len(y)
+    while i and j:
+        if best[i, j] == best[i - 1, j]:
+            i -= 1
+        elif best[i, j] == best[i, j - 1]:
+            j -= 1
+        else:
+            i, j = i - 1, j - 1
+            found.append((i, j))
+    return found[::-1]
+
+
+def _codes(x: list[Operation], y: list[Operation], field: str) -> list[NDArray[np.int32]]:
+    """A field of the operations as numbers, equal where it is equal."""
+    codes: dict[object, int] = {}
+    return [
+        np.array([codes.setdefault(getattr(each, field), len(codes)) for each in some], np.int32)
+        for some in (x, y)
+    ]
 
 
 def _name(record: Record, numbers: dict[int, int]) -> str:
