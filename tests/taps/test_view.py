@@ -9,8 +9,10 @@ from tests.support.synthetic_dumps import SyntheticRun, Weight
 from verify.bisect.run import bisect
 from verify.compare.run import compare
 from verify.dumps.format import open_dump
+from verify.dumps.format.schema import Input
 from verify.errors import ArgumentError, CorruptDumpError
 from verify.taps.apply import Mapped, apply_map
+from verify.taps.edges import MOST, Origin
 from verify.taps.load import parse_map
 
 HEAD = 'format = "verify-tap-map"\nversion = 1\nname = "x"\na = "A"\nb = "B"\n'
@@ -189,3 +191,44 @@ def test_sizes_that_do_not_fit_the_run_are_refused(tmp_path):
         mapped(a, b, SPLIT.replace('one = "2"', 'one = "3"'))
     with pytest.raises(ArgumentError, match="not known"):
         mapped(a, b, SPLIT.replace('one = "2"', 'one = "head_dim"'))
+
+
+def chain(length: int) -> Origin:
+    """What keys stand for after so many steps, each with one input of its own."""
+    last = Origin()
+    for step in range(length):
+        found = Origin()
+        found.add(Input(kind="record", seq=step))
+        found.follow(last)
+        last = found
+    return last
+
+
+def test_keys_of_all_steps_are_inputs_as_far_as_they_are_listed():
+    assert {i.seq for i in chain(100).inputs} == set(range(100))
+    long = chain(2 * MOST).inputs
+    assert len(long) == MOST + 1
+    assert (long[-1].kind, long[-1].name) == ("unknown", "keys of earlier steps")
+
+
+def test_a_reader_of_open_keys_reads_what_all_of_them_were_made_of(tmp_path):
+    """B's keys have no counterpart; attention reads the projections of both steps instead."""
+    for name in ("a", "b"):
+        run = SyntheticRun(tmp_path / name, {"s": [5, 3]}, run_id=name)
+        keys: list[int] = []
+        with run:
+            for step in range(2):
+                here = [("s", step)]
+                with run.step():
+                    ids = run.add("tokens.in", [[5 + step]], "b t", dtype="int64", rows=here)
+                    k = run.add("k", X[:1] + step, inputs=[ids], ops=["aten.mm"], rows=here)
+                    if name == "b":
+                        read = [k, *keys[-1:]]
+                        keys.append(run.add("held", X[:1] + step, "b s d", inputs=read, rows=here))
+                    core = keys[-1:] or [k]
+                    run.add("out", Y[:1] + step, inputs=core, ops=["aten.mm"], rows=here)
+    x = mapped(tmp_path / "a", tmp_path / "b", HEAD)
+    last = [record for record in x.b.records() if record.tap == "out"][-1]
+    assert [(x.b.record(i.seq).tap, x.b.record(i.seq).step) for i in last.inputs] == [
+        ("k", 1), ("k", 0)
+    ]  # fmt: skip

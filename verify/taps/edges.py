@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Input, Record
@@ -24,16 +25,32 @@ WeightNames = Callable[[str], list[str]]
 """Name of a weight in the stored run -> its presented names; none if both runs are taken to agree."""
 
 
+MOST = 256
+"""Inputs of a record that are listed. A long text has keys of more steps than that; what lies further
+back is then not known, and no origin is proven there."""
+
+
 class Origin:
     """What a stored record stands for: comparable inputs, and the operations after them."""
 
-    def __init__(self, ops: Iterable[str] = ()) -> None:
+    def __init__(self) -> None:
         self._inputs: dict[tuple[str, int | None, str | None, str | None], Input] = {}
-        self._ops = dict.fromkeys(ops)
+        self._ops: dict[str, None] = {}
+        self._earlier: dict[int, Origin] = {}
+        """What is read besides: keys of earlier steps, each with those before it."""
 
     @property
     def inputs(self) -> list[Input]:
-        return list(self._inputs.values())
+        found, waiting = dict(self._inputs), dict(self._earlier)
+        seen: set[int] = set()
+        while waiting:
+            if len(found) >= MOST:
+                return [*found.values(), Input(kind="unknown", name="keys of earlier steps")]
+            place, other = waiting.popitem()
+            seen.add(place)
+            found.update(other._inputs)
+            waiting.update({p: o for p, o in other._earlier.items() if p not in seen})
+        return list(found.values())
 
     @property
     def ops(self) -> list[str]:
@@ -45,6 +62,12 @@ class Origin:
 
     def join(self, other: Origin) -> None:
         self._inputs.update(other._inputs)
+        self._ops.update(other._ops)
+        self._earlier.update(other._earlier)
+
+    def follow(self, other: Origin) -> None:
+        """Read what another one stands for as well, without a copy of it."""
+        self._earlier[id(other)] = other
         self._ops.update(other._ops)
 
     def run(self, ops: Iterable[str]) -> None:
@@ -168,15 +191,18 @@ class Edges:
                 self._of(found, record)
             if "s" in record.axes.split():  # who reads keys reads the rows of earlier records too
                 key = (record.rank, record.tap)
-                if key in last and not self.shown.get((record.rank, record.seq)):
-                    found.join(self.through[record.rank, last[key]])
+                if key in last:
+                    found.follow(self.through[record.rank, last[key]])
                 last[key] = record.seq
 
     def _of(self, found: Origin, stored: Record) -> None:
-        """What a stored record was computed from."""
+        """What a stored record was computed from. Keys that were made of keys before them gave no
+        row by it."""
+        keyed = "s" in stored.axes.split()
         for source in stored.inputs:
             if source.kind == "record" and source.seq is not None:
-                self._read(found, stored.rank, source.seq, stored.seq)
+                if not (keyed and self.dump.record(source.seq, stored.rank).tap == stored.tap):
+                    self._read(found, stored.rank, source.seq, stored.seq)
             elif source.kind == "weight" and source.name is not None:
                 names = self.agreement.weights(source.name)
                 found.add(*(Input(kind="weight", name=n, digest=source.digest) for n in names))
@@ -188,7 +214,8 @@ class Edges:
         """What reading a stored record means to one that is recorded as ``before``."""
         shown = [s for last, s in self.shown.get((rank, seq), ()) if last < before]
         if not shown:
-            shown = [s for last, s in self.repeated.get((rank, seq), ()) if last < before][:1]
+            others = self.repeated.get((rank, seq), ())
+            shown = list(islice((s for last, s in others if last < before), 1))
         if shown:
             found.add(*(Input(kind="record", seq=s) for s in dict.fromkeys(shown)))
         else:
