@@ -54,6 +54,8 @@ class Columns:
         field = self.schema.field(name)
         with _reading():
             column = self._file.read([name], use_threads=False).column(name)
+            if len(column) != len(self):
+                raise ValueError(f"the column {name!r} has {len(column)} lines of {len(self)}")
             return _column(column, field)
 
     def check_type(self, name: str) -> None:

@@ -29,7 +29,7 @@ class PartReader:
         self.hash = layout.checksum(text)
         self.info = _decode(folder / layout.PART, text)
         self.nbytes = len(text) + sum(file.bytes for file in self.info.files.values())
-        self._seq = self._stops = np.zeros(0, np.int64)
+        self._seq = self._counts = self._stops = np.zeros(0, np.int64)
         self._places: dict[str, TensorPlace] = {}
         self._check_place(rank, index, previous)
         for name in layout.CHECKED_FILES:
@@ -101,7 +101,10 @@ class PartReader:
         self._places = read_header(self.folder / layout.TENSORS, size)
         counts = records.by_kind(lambda kind: 0 if kind.kept == "same" else kind.n_rows, np.int64)
         self._seq = records.seq
-        self._stops = small(np.cumsum(counts, dtype=np.int64))
+        self._counts = small(counts)
+        # Where all records have as many rows, as in decode steps, nothing need be kept.
+        alike = len(counts) > 0 and self._counts.strides == (0,)
+        self._stops = counts[:0] if alike else small(np.cumsum(counts, dtype=np.int64))
         self._check_steps(records)
         self._check_tensors(records)
 
@@ -153,7 +156,7 @@ class PartReader:
             table = decode_rows(self._read(layout.ROWS))
         except ValueError as error:
             raise corrupt("the table of rows does not parse", where, error) from None
-        lines = int(self._stops[-1]) if len(self._stops) else 0
+        lines = int(self._counts.sum(dtype=np.int64))
         if len(table) != lines or not np.array_equal(table.record, self._record_lines()):
             raise corrupt(
                 "rows and records do not belong together",
@@ -165,16 +168,21 @@ class PartReader:
 
     def _record_lines(self) -> np.ndarray:
         """What the column ``record`` of rows.parquet must hold."""
-        return np.repeat(np.asarray(self._seq, np.int64), np.diff(self._stops, prepend=0))
+        return np.repeat(np.asarray(self._seq, np.int64), self._counts)
 
     def lines(self, records: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Lines of rows.parquet of the rows ``rows`` of records by their place in the part."""
-        starts = np.concatenate([np.zeros(1, np.int64), self._stops[:-1]])
-        return np.asarray(starts[records] + rows)
+        return self._stop(records) - self._counts[records] + rows
+
+    def _stop(self, records: np.ndarray) -> np.ndarray:
+        """The line behind the last one of each record."""
+        if len(self._stops):
+            return np.asarray(self._stops[records], np.int64)
+        return (np.asarray(records, np.int64) + 1) * self._counts[0]
 
     def rows(self, table: RowTable, record: Record) -> Rows:
         """Rows of one record out of the table that ``load_rows`` gave."""
-        stop = int(self._stops[np.searchsorted(self._seq, record.seq)])
+        stop = int(self._stop(np.searchsorted(self._seq, self._seq.dtype.type(record.seq))))
         return table.cut(stop - record.n_rows, stop)
 
 
