@@ -11,7 +11,7 @@ from tests.support.synthetic_dumps import SyntheticRun
 from verify.bisect.again import recapture as advised
 from verify.dumps.format import Dump
 from verify.dumps.window import Spans
-from verify.errors import UsageError
+from verify.errors import ArgumentError, UsageError
 from verify.recapture.commands import Order, run_again, with_window
 
 ORDER = Order(Spans.parse("3:5", "steps"), ["default:layers.1.*", "logits"], "trace")
@@ -31,12 +31,12 @@ def dump_of(path: Path, command: list[str], chunks: int = 2, choices: int = 8) -
 
 def test_options_that_select_are_replaced_and_others_kept(tmp_path: Path) -> None:
     given = (
-        "-p Hi --tokens=9 --taps a --taps b --raw --kv-cache e4m3 --level hash --edges none "
+        "-p Hi --tokens=9 --taps a --taps b --raw --kernels --kv-cache e4m3 --level hash --edges none "
         "-o old --byte-budget 2G --steps 0 --rows 3"
     )
     words = with_window(given.split(), dump_of(tmp_path / "run", []), ORDER)
     assert " ".join(words) == (
-        "--prompt Hi --raw --kv-cache e4m3 --level full --edges trace --steps 3:5 --tokens 4 "
+        "--prompt Hi --raw --kernels --kv-cache e4m3 --level full --edges trace --steps 3:5 --tokens 4 "
         "--taps default:layers.1.* --taps logits"
     )
 
@@ -73,6 +73,11 @@ def test_command_that_records_nothing_is_told_with_its_last_words(tmp_path: Path
     with pytest.raises(UsageError, match="recorded nothing") as error:
         run_again(dump, command, ORDER, tmp_path / "out", "--command-a")
     assert "exit code 1; it said: no such model" in str(error.value)
+
+
+def test_command_line_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match="not a command line"):
+        run_again(dump_of(tmp_path / "run", []), "python 'x", ORDER, tmp_path / "o", "--command-a")
 
 
 def test_program_that_is_not_there(tmp_path: Path) -> None:

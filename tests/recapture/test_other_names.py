@@ -14,7 +14,7 @@ from examples.fused_llama import fused_like, small_llama
 from tests.support.llama_pair import run
 from verify.dumps.format import Dump, open_dump
 from verify.recapture import run as module
-from verify.recapture.commands import Order
+from verify.recapture.commands import Order, Ran
 from verify.recapture.run import Plan, recapture
 
 
@@ -31,9 +31,9 @@ def test_both_are_recorded_again_under_their_own_names(
 ) -> None:
     models = {"--command-a": small_llama, "--command-b": faulty}
 
-    def again(dump: Dump, given: Any, order: Order, out: Path, option: str) -> list[str]:
+    def again(dump: Dump, given: Any, order: Order, out: Path, option: str) -> Ran:
         run(models[option](), out, taps=order.taps, edges=order.edges, steps=str(order.steps))
-        return [option]
+        return Ran([option], 0)
 
     monkeypatch.setattr(module, "run_again", again)
     lean = {"edges": "none", "level": "digest"}

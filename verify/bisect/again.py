@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from verify.dumps.format import Dump
 
-_FLAGS = {"--raw"}
+_FLAGS = {"--raw", "--kernels"}
 _SHORT = {"-p": "--prompt", "-m": "--model", "-o": "--out"}
 _PROMPTS = ("--prompt", "--prompt-file", "--raw")
 

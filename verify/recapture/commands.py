@@ -17,13 +17,15 @@ from verify.dumps.format.tokens import TOKENS_OUT
 from verify.dumps.window import Spans
 from verify.env import redact
 from verify.env.secrets import REDACTED
-from verify.errors import UsageError
+from verify.errors import ArgumentError, UsageError
 
 _OURS: Final = (sys.executable, "-c", "from verify.cli import main; main()", "capture")
 _REPLACED: Final = (
     "--out", "--level", "--taps", "--ops", "--edges", "--steps", "--rows", "--byte-budget", "--tokens",
 )  # fmt: skip
 _LAST_LINES: Final = 12
+_TOKENS: Final = 32
+"""What `verify capture` generates unless it is told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,16 @@ class Order:
     byte_budget: int | None = None
 
 
-def run_again(dump: Dump, given: str | None, order: Order, out: Path, option: str) -> list[str]:
-    """Record the run of ``dump`` again, into ``out``; the command that did.
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """A command that was run, without secrets, and its exit code."""
+
+    command: list[str]
+    exit_code: int
+
+
+def run_again(dump: Dump, given: str | None, order: Order, out: Path, option: str) -> Ran:
+    """Record the run of ``dump`` again, into ``out``.
 
     Args:
         given: a command line in place of the one that the manifest has.
@@ -48,31 +58,17 @@ def run_again(dump: Dump, given: str | None, order: Order, out: Path, option: st
     Raises:
         UsageError: there is no command, or it recorded nothing.
     """
-    words = shlex.split(given) if given else dump.manifest.command
+    words = _split(given, option) if given else dump.manifest.command
     _check(words, dump, option)
     log = out.with_suffix(".log")
     log.parent.mkdir(parents=True, exist_ok=True)
     if _is_ours(words):
         words = [*words[:2], *with_window(words[2:], dump, order), "--out", str(out)]
-        with log.open("wb") as file:
-            code = subprocess.run(
-                [*_OURS, *words[2:]], stdout=file, stderr=subprocess.STDOUT, check=False
-            ).returncode
+        code = _run_ours(words[2:], log)
     else:
         started: dict[str, Any] = dump.manifest.capture.get("started") or {}
-        settings = Settings(
-            out=out.absolute(),
-            level="full",
-            edges=order.edges,
-            taps=tuple(order.taps),
-            ops=_ops(dump, order),
-            steps=str(order.steps),
-            rows=order.rows,
-            byte_budget=order.byte_budget,
-            model=str(started.get("model", "")),
-        )
         cwd = None if given else started.get("cwd")
-        code = run_command(words, settings, cwd=cwd, log=log)
+        code = run_command(words, _settings(dump, order, out, started), cwd=cwd, log=log)
     if not (out / "manifest.json").is_file():
         raise UsageError(
             "the second pass recorded nothing",
@@ -80,7 +76,35 @@ def run_again(dump: Dump, given: str | None, order: Order, out: Path, option: st
             found=f"exit code {code}; it said: {_end_of(log)}",
             hint=f"try it alone, and give a command that works as {option}",
         )
-    return [redact(word) for word in words]
+    return Ran([redact(word) for word in words], code)
+
+
+def _run_ours(arguments: list[str], log: Path) -> int:
+    with log.open("wb") as file:
+        return subprocess.run(
+            [*_OURS, *arguments], stdout=file, stderr=subprocess.STDOUT, check=False
+        ).returncode
+
+
+def _settings(dump: Dump, order: Order, out: Path, started: dict[str, Any]) -> Settings:
+    return Settings(
+        out=out.absolute(),
+        level="full",
+        edges=order.edges,
+        taps=tuple(order.taps),
+        ops=_ops(dump, order),
+        steps=str(order.steps),
+        rows=order.rows,
+        byte_budget=order.byte_budget,
+        model=str(started.get("model", "")),
+    )
+
+
+def _split(text: str, option: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ArgumentError("not a command line", where=option, found=error) from None
 
 
 def _check(words: list[str], dump: Dump, option: str) -> None:
@@ -116,12 +140,13 @@ def with_window(words: list[str], dump: Dump, order: Order) -> list[str]:
         words: the options that recorded ``dump``.
     """
     kept = [option for option in options(words) if option[0] not in _REPLACED]
-    given = [value for name, value in options(words) if name == "--tokens"]
+    given = [value or "" for name, value in options(words) if name == "--tokens"]
+    planned = int(given[-1]) if given and given[-1].isdigit() else _TOKENS
     kept += [
         ("--level", "full"),
         ("--edges", order.edges),
         ("--steps", str(order.steps)),
-        ("--tokens", str(_tokens(dump, order.steps, int(given[-1] or 32) if given else 32))),
+        ("--tokens", str(_tokens(dump, order.steps, planned))),
         *(("--taps", glob) for glob in order.taps),
         *(("--ops", glob) for glob in _ops(dump, order)),
     ]

@@ -16,10 +16,11 @@ from verify.compare.run import RowComparison, compare_rows
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record
 from verify.dumps.window import Window
+from verify.recapture.commands import Ran
 from verify.recapture.result import Again, Unlike
 
 
-def hold_against(first: Dump, second: Dump, side: str, command: list[str]) -> Again:
+def hold_against(first: Dump, second: Dump, side: str, ran: Ran) -> Again:
     """Compare the second pass of a run with its first, by the digests of its rows.
 
     Raises:
@@ -30,7 +31,8 @@ def hold_against(first: Dump, second: Dump, side: str, command: list[str]) -> Ag
     window = Window.of(second.manifest.capture)
     return Again(
         side=side,
-        command=command,
+        command=ran.command,
+        exit_code=ran.exit_code,
         path=str(second.path),
         steps=str(window.steps),
         bytes=second.total_bytes,

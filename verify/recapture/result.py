@@ -32,6 +32,7 @@ class Again(msgspec.Struct, kw_only=True):
 
     side: str
     command: list[str]
+    exit_code: int
     path: str
     steps: str
     bytes: int

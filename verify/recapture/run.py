@@ -106,9 +106,9 @@ def recapture(
         say(f"running {side} again, steps {steps}")
         order = Order(steps, taps[side], plan.edges, _ops(plan, where), plan.rows, plan.byte_budget)
         folder = out / side.lower()
-        words = run_again(dump, given, order, folder, f"--command-{side.lower()}")
+        ran = run_again(dump, given, order, folder, f"--command-{side.lower()}")
         again = open_dump(folder)
-        return again, hold_against(dump, again, side, words)
+        return again, hold_against(dump, again, side, ran)
 
     dump_a, again_a = second("A", a, where.steps_a, plan.command_a)
     dump_b, again_b = second("B", b, where.steps_b, plan.command_b)
@@ -208,6 +208,8 @@ def _varies(again: Again) -> Finding:
         f"another token is fed at position {position} of {sequence or 'the run'}"
         for sequence, position in again.parted.items()
     ]
+    if again.exit_code:
+        reasons.append(f"its command ended with exit code {again.exit_code}")
     taps = [each.tap for each in again.unlike] + (["tokens.in"] if again.parted else [])
     return Finding(
         verdict=decide(Measured(subject=Subject.REPEATS)),
