@@ -15,6 +15,7 @@ DumpError, or in a result without any difference. Exit code 1 otherwise.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import shutil
 import signal
@@ -99,22 +100,27 @@ def judged(whole: Path, other: Path) -> str:
     return "equal" if code == SAME else "equal, incomplete"
 
 
+# Children are forked from a server that has loaded torch and never ran a thread.
+_SERVER = multiprocessing.get_context("forkserver")
+_SERVER.set_forkserver_preload(
+    ["torch", "pyarrow.parquet", "verify.dumps.capture", "verify.bisect.run"]
+)
+
+
 def killed(path: Path, kind: str, steps: int, delay: float) -> tuple[bool, int]:
     """Capture in a child that is killed ``delay`` seconds after it began to write, or, with a
     negative delay, at once: whether it was, and its parts."""
-    child = os.fork()  # torch is loaded once, for all of them
-    if child == 0:
-        try:
-            record(path, kind, steps)
-        finally:
-            os._exit(0)
+    child = _SERVER.Process(target=record, args=(path, kind, steps))
+    child.start()
     deadline = time.monotonic() + 60
-    while delay >= 0 and not path.exists() and time.monotonic() < deadline:
+    while delay >= 0 and not path.exists():
         time.sleep(0.0005)
+        if time.monotonic() > deadline or not child.is_alive():
+            raise SystemExit("a child did not begin to write")
     time.sleep(max(0.0, delay))
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    was = os.WIFSIGNALED(status)
+    child.kill()
+    child.join()
+    was = child.exitcode == -signal.SIGKILL
     return was, sum(1 for part in path.glob("rank-0/part-*") if part.suffix != ".tmp")
 
 
