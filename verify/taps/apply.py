@@ -176,10 +176,14 @@ def _kept_values(tap_map: TapMap, side: Side) -> Callable[[str], bool]:
 
 
 def _manifest(a: Dump, b: Dump, weights: Weights) -> Manifest:
-    """B's, with A's class of model: that both compute the same network is what the map claims."""
+    """B's, with A's kind of model: that both compute the same network is what the map claims. Sizes
+    that differ still say that they do not."""
+    config, own = dict(b.manifest.model.config), a.manifest.model.config
+    config.update({name: own[name] for name in ("model_type",) if name in own and name in config})
     model = msgspec.structs.replace(
         b.manifest.model,
         architecture=a.manifest.model.architecture,
+        config=config,
         weights=weights.digests(),
     )
     return msgspec.structs.replace(b.manifest, model=model, taps={})
