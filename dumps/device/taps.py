@@ -7,6 +7,7 @@ torch.compile to trace, and nothing of them is left in a captured graph but the 
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -32,6 +33,8 @@ class ModuleTaps:
         inputs: names of tensor arguments of the model that are recorded in full, as
             ``inputs.<name>``: block tables, lengths, positions. A replay of a graph records what it
             then reads.
+        find: called with the arguments of the model: more tensors that it reads, by name, where they
+            are no arguments.
         held_bytes: of tensors that are kept alive until they are fingerprinted together.
 
     ``changed``: taps whose tensor was written to in between, with how often. What is recorded would
@@ -48,6 +51,7 @@ class ModuleTaps:
         device: torch.device | str,
         *,
         inputs: tuple[str, ...] = (),
+        find: Callable[[Any, Any], Mapping[str, Any]] | None = None,
         slots: int = 8,
         step_bytes: int = 8 << 20,
         held_bytes: int = HELD_BYTES,
@@ -59,6 +63,8 @@ class ModuleTaps:
         self.buffers = TapBuffers(names, keep, device, slots=slots, step_bytes=step_bytes)
         self.inputs = {name: len(taps) + index for index, name in enumerate(inputs)}
         self.changed: Counter[str] = Counter()
+        self._find_input = find
+        self._order = list(inspect.signature(model.forward).parameters)
         self._ring, self._owner = self.buffers.ring, self.buffers.owner
         self._tensors: list[Tensor] = []
         self._numbers: list[int] = []
@@ -107,11 +113,13 @@ class ModuleTaps:
             self._batch, self._tokens = first.shape[0], first.shape[1]
         elif first is not None and first.dim() == 1 and not first.is_floating_point():
             self._batch, self._tokens = 1, first.shape[0]  # token ids of a flattened batch
+        more = {} if self._find_input is None else self._find_input(args, kwargs)
         for name, number in self.inputs.items():
-            value = kwargs.get(name)
-            if value is None:
-                continue
-            self._take(value, number)
+            value = kwargs.get(name, more.get(name))
+            if value is None and name in self._order[: len(args)]:
+                value = args[self._order.index(name)]
+            if isinstance(value, Tensor):
+                self._take(value, number)
 
     def _out(self, number: int, place: int = 0) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, output: Any) -> None:

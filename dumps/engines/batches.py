@@ -88,6 +88,9 @@ class Engine(Protocol):
             EngineInterfaceError: the engine has another interface.
         """
 
+    def inputs(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """What a call of the model reads beside its weights, by name: arguments, lengths, slots."""
+
     def watch_steps(
         self, before: Callable[[], None], after: Callable[[FlatBatch | None], None]
     ) -> Callable[[], None]:

@@ -44,7 +44,9 @@ def attach_graphs(
     Args:
         taps: ``<module path>.out``, ``.out.1`` or ``.in.0``, no globs; None: as for ``attach``, those
             that are inside the graphs, so no logits.
-        inputs: arguments of the model that are recorded in full as each step reads them.
+        inputs: what the model reads, recorded in full as each step reads it: arguments such as
+            ``positions``, and what attention is told, such as ``seq_lens`` and ``slot_mapping``.
+            :func:`verify.dumps.engines.stale.stale_inputs` looks for those that do not change.
         slots, step_bytes: of the ring in device memory (docs/device-capture.md).
 
     Raises:
@@ -63,6 +65,7 @@ def attach_graphs(
         dict.fromkeys(chosen, KEEP[level]),
         device,
         inputs=inputs,
+        find=known.inputs if inputs else None,
         slots=slots,
         step_bytes=step_bytes,
         held_bytes=0,
@@ -149,6 +152,10 @@ class GraphAttached:
         self._exits.close()
         self._exits = None
         atexit.unregister(self.close)
+        seen = {self.taps.buffers.taps[r.observed.tap] for r in self.taps.buffers.layout.regions}
+        wanted = [tap for tap in self.taps.buffers.taps if not tap.endswith(".out.1")]
+        if missing := [tap for tap in wanted if tap not in seen]:  # few modules return two tensors
+            self.writer.manifest.capture["unmatched_taps"] = missing
         counts = {"steps": self.steps, "skipped": self.skipped}
         self.writer.manifest.capture["engine"] = counts
         wait_for_others(self.writer)

@@ -130,6 +130,12 @@ class SglangEngine:
             None if ids is None else whole_numbers(ids),
         ).check("sglang")
 
+    def inputs(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """Arguments, and fields of the ForwardBatch: ``seq_lens``, ``out_cache_loc``, ..."""
+        call = named_arguments(self.model, args, kwargs)
+        batch = call.get("forward_batch")
+        return {**(vars(batch) if hasattr(batch, "__dict__") else {}), **call}
+
     def watch_steps(
         self, before: Callable[[], None], after: Callable[[FlatBatch | None], None]
     ) -> Callable[[], None]:

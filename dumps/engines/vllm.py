@@ -165,6 +165,11 @@ class VllmEngine:
             [start + np.arange(count) for start, count in zip(first, counts, strict=True)]
         )
 
+    def inputs(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """Arguments, and what attention is told: ``seq_lens``, ``slot_mapping``, ``block_table``."""
+        metadata = _metadata(self.version)
+        return {**_attributes(metadata), **named_arguments(self.model, args, kwargs)}
+
     def watch_steps(
         self, before: Callable[[], None], after: Callable[[FlatBatch | None], None]
     ) -> Callable[[], None]:
@@ -252,6 +257,10 @@ def _check_starts(starts: np.ndarray, counts: np.ndarray) -> None:
             "attention is told of another batch than was scheduled", where="query_start_loc",
             found=starts.tolist(), allowed=expected.tolist(),
         )  # fmt: skip
+
+
+def _attributes(thing: Any) -> dict[str, Any]:
+    return dict(vars(thing)) if hasattr(thing, "__dict__") else {}
 
 
 def _runner(target: Any, version: str) -> Any:
