@@ -86,6 +86,8 @@ def test_names_the_origin_that_a_full_capture_names(
     )
     assert origins(found.result)[0] == origins(whole)[0]
     assert all(again.repeats and again.rows for again in found.again)
+    said = [f.title for f in found.result.findings if f.verdict is Verdict.IDENTICAL]
+    assert said == ["A repeats itself", "B repeats itself"]
     assert found.result.exit_code == whole.exit_code == 1
 
 
@@ -198,7 +200,14 @@ def test_side_that_does_not_repeat_is_named_and_nothing_else_is_blamed(
     assert finding.taps[0] == "layers.0.mlp.out" and "layers.0.mlp.0.out" not in finding.taps
     assert finding.support == "step 0, sequence#0 position 0"
     assert result.origins == [] and "does not repeat" in result.summary
-    assert all(f.verdict in (Verdict.NON_REPEATABLE, Verdict.INCOMPLETE) for f in result.findings)
+    assert [f.title for f in result.findings if f.verdict is Verdict.IDENTICAL] == [
+        "A repeats itself"
+    ]
+    assert {f.verdict for f in result.findings} == {
+        Verdict.NON_REPEATABLE,
+        Verdict.INCOMPLETE,
+        Verdict.IDENTICAL,
+    }
 
 
 def test_tokens_that_do_not_repeat(

@@ -15,6 +15,7 @@ from verify.compare.result import Unmatched
 from verify.compare.run import RowComparison, compare_rows
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record
+from verify.dumps.format.tokens import TOKENS_IN, TOKENS_OUT
 from verify.dumps.window import Window
 from verify.recapture.commands import Ran
 from verify.recapture.result import Again, Unlike
@@ -29,6 +30,7 @@ def hold_against(first: Dump, second: Dump, side: str, ran: Ran) -> Again:
     compared = compare_rows(first, second)
     comparison = compared.comparison
     window = Window.of(second.manifest.capture)
+    computed = [tap for tap in comparison.taps if tap.tap not in (TOKENS_IN, TOKENS_OUT)]
     return Again(
         side=side,
         command=ran.command,
@@ -37,8 +39,8 @@ def hold_against(first: Dump, second: Dump, side: str, ran: Ran) -> Again:
         steps=str(window.steps),
         bytes=second.total_bytes,
         first_bytes=first.total_bytes,
-        rows=comparison.rows,
-        taps=len(comparison.taps),
+        rows=sum(tap.rows for tap in computed),
+        taps=len(computed),
         unlike=_unlike(compared),
         lacking=fold_unmatched(_lacking(compared, window)),
         parted=compared.parted,

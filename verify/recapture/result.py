@@ -39,7 +39,7 @@ class Again(msgspec.Struct, kw_only=True):
     first_bytes: int
     """Size of the dump of the first pass."""
     rows: int
-    """Rows of the window that were held against the first pass, by digest."""
+    """Rows of the window, apart from token ids, that were held against the first pass, by digest."""
     taps: int
     unlike: list[Unlike] = msgspec.field(default_factory=list)
     """Taps with rows of other bits, in order of execution."""

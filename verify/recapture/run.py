@@ -12,7 +12,7 @@ from verify.bisect.local import Checker
 from verify.bisect.result import BisectResult, Finding, Verdict
 from verify.bisect.rules import Measured, Subject, decide
 from verify.bisect.run import bisect
-from verify.bisect.verdict import SEVERITY, exit_code, worst
+from verify.bisect.verdict import SEVERITY, exit_code, say_accepted, worst
 from verify.compare.run import compare_rows
 from verify.dumps.format import Dump, open_dump
 from verify.dumps.window import Spans
@@ -174,11 +174,11 @@ def apply_repeats(
 ) -> BisectResult:
     """The bisect of two second passes with what is known of their repeats: where a side does not
     repeat, nothing else is claimed of the pair, and no origin is named."""
-    if all(each.repeats and each.rows for each in again):
-        return result
     varying = [each for each in again if not each.repeats]
     findings = [_varies(each) for each in varying]
     findings += [_unchecked(each) for each in again if each.repeats and not each.rows]
+    findings += [_repeats(each) for each in again if each.repeats and each.rows]
+    say_accepted(findings, accept)
     left_out = (Verdict.INCOMPLETE, Verdict.NOT_COMPARABLE)
     findings += [f for f in result.findings if not varying or f.verdict in left_out]
     findings.sort(key=lambda finding: -SEVERITY.index(finding.verdict))
@@ -196,6 +196,19 @@ def apply_repeats(
             "differs there says nothing about the split of the first pass."
         )
     return msgspec.structs.replace(result, **changed)
+
+
+def _repeats(again: Again) -> Finding:
+    reason = (
+        f"{again.rows:,} rows of {again.taps} taps in the window have the digests of the first pass, "
+        "and the same tokens were fed"
+    )
+    return Finding(
+        verdict=Verdict.IDENTICAL,
+        title=f"{again.side} repeats itself",
+        reasons=[reason],
+        numbers={"rows checked": again.rows},
+    )
 
 
 def _varies(again: Again) -> Finding:
