@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from rich.console import Console
 
 from verify.recapture.result import Again, Recaptured, Split
@@ -25,7 +27,7 @@ def render_recaptured(found: Recaptured, console: Console) -> None:
     for again in found.again:
         labelled(console, again.side, printable(_again(again)))
     bullets(
-        console, (f"{again.side}: {printable(' '.join(again.command))}" for again in found.again)
+        console, (f"{again.side}: {printable(shlex.join(again.command))}" for again in found.again)
     )
 
 
