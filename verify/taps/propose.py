@@ -26,7 +26,7 @@ from verify.taps.unfit import by_shape
 from verify.taps.weights import open_weights as find_open_weights
 from verify.taps.weights import propose_weights
 
-_GROWTH = 8.0
+_GROWTH = 4.0
 """By how much a distance may grow from one tap to another: softmax and gates amplify."""
 
 
@@ -80,9 +80,9 @@ class _Proposer:
                 [c for c in self._candidates(family, singles, NEAR) if c.is_as_rounding()]
                 for family in self._left(wanted)
             ])  # fmt: skip
-        for limit, unused in ((NEAR, False), (FAR, True)):
+        for limit in (NEAR, FAR):  # of what no line uses, and only where the runs are apart already
             for singles in (False, True):
-                offered = self._unused() if unused else None
+                offered = self._unused()
                 self._take([
                     [c for c in self._candidates(family, singles, limit, offered)
                      if self._is_expected(c)]
@@ -122,14 +122,15 @@ class _Proposer:
         return [*found, *joined, *find_sums(family, parts, self.fitter, limit)]
 
     def _is_expected(self, candidate: Candidate) -> bool:
-        """Whether the runs were as far apart before: differences pass on, and do not come from
-        nowhere. What is suddenly further away is a fault or another tensor; neither is proposed."""
+        """Whether the runs were as far apart before, in most layers: differences pass on, and do not
+        come from nowhere. What is suddenly further away is a fault or another tensor; neither is
+        proposed."""
+        expected = 0
         for number, fit in candidate.fits.items():
             order = candidate.a.members[number].order
             before = max((d for place, d in self.apart if place < order), default=0.0)
-            if fit.distance <= _GROWTH * before:
-                return True
-        return False
+            expected += fit.distance <= _GROWTH * before
+        return 2 * expected > len(candidate.fits)
 
     def _in_layer(self, family: Family, offered: Sequence[Family]) -> list[Family]:
         """Taps of B that may be parts of a sum in one layer: those of layers with its number."""
