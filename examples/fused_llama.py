@@ -302,7 +302,7 @@ TAPS = ["default", "*.in.0", "*.in.1", "*.out", "*.out.1"]
 """What is captured of the fused form: the second input and output of a norm are the stream."""
 
 
-def small_llama(dtype: torch.dtype = torch.float32, layers: int = 3) -> nn.Module:
+def small_llama(dtype: torch.dtype = torch.float32, layers: int = 3, seed: int = 0) -> nn.Module:
     """A transformers Llama of random weights, those of the norms included."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -318,7 +318,7 @@ def small_llama(dtype: torch.dtype = torch.float32, layers: int = 3) -> nn.Modul
         tie_word_embeddings=False,
         initializer_range=0.15,  # large enough for layers to differ from each other
     )
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = LlamaForCausalLM(config).eval()
     with torch.no_grad():
         for name, weight in model.named_parameters():

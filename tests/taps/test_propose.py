@@ -203,6 +203,17 @@ def test_layers_that_are_alike_are_not_mixed_up(tmp_path):
     assert any(line.alike > 1 for line in proposal.lines)  # so values alone would not have told
 
 
+def test_another_network_of_the_same_shapes_is_not_related(runs, tmp_path):
+    """Other weights: what is left are ids, positions and masks, and guesses that say they are."""
+    b = open_dump(run(fused_like(small_llama(seed=5), OTHER), tmp_path / "b"))
+    proposal = propose(runs()[0], b)
+    by_value = [line.rule.a for line in proposal.lines if line.confidence != "shape"]
+    assert by_value == [
+        "tokens.in", "positions.in", "model.layers.{n}.self_attn.attn.in.mask"
+    ]  # fmt: skip
+    assert "model.layers.1.self_attn.q_proj.out" in proposal.open_a
+
+
 def test_runs_without_a_row_in_common_are_refused(runs, tmp_path):
     from verify.dumps import capture
 
