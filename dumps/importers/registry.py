@@ -5,12 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from verify.dumps.importers import debug_mode, plain
+from verify.dumps.importers import (
+    debug_mode,
+    flashinfer,
+    hf_tree,
+    llama_logits,
+    msprobe,
+    neuron,
+    payload,
+    plain,
+    polygraphy,
+    sglang,
+    tensorrt_llm,
+    torchlens,
+)
 from verify.dumps.importers.observation import Format, Imported, Options
 from verify.errors import ArgumentError, DumpError
 
 FORMATS: Final[tuple[Format, ...]] = (
     debug_mode.FORMAT,
+    polygraphy.FORMAT,
+    torchlens.FORMAT,
+    msprobe.FORMAT,
+    flashinfer.FORMAT,
+    hf_tree.FORMAT,
+    sglang.FORMAT,
+    sglang.PASSES,
+    neuron.FORMAT,
+    tensorrt_llm.FORMAT,
+    llama_logits.FORMAT,
+    payload.FORMAT,
     plain.FORMAT,
 )
 """A plain tree stands last: every other one may be a tree of tensor files as well."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import re
 import struct
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -161,14 +162,39 @@ def load_torch(path: Path | io.BytesIO, where: object = None) -> Any:
 
     where = where or path
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about protocols that are refused below
+            return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         if found := _GLOBAL.search(str(error)):
             raise refused(where, f"the global {found[1] or found[2]}") from None
+        if name := _first_global(path):
+            raise refused(
+                where, f"a pickle that is no torch file, with the global {name}"
+            ) from None
         raise broken(where, str(error).splitlines()[-1]) from None
     except Exception as error:  # noqa: BLE001  torch's readers raise errors of many types
         text = (str(error).splitlines() or [""])[0]
         raise broken(where, f"{type(error).__name__}: {text}"[:200]) from None
+
+
+def _first_global(path: Path | io.BytesIO) -> str:
+    """The first name that a pickle would import, read from its opcodes without running them."""
+    import pickletools
+
+    texts: list[str] = []
+    try:
+        data = path.getvalue() if isinstance(path, io.BytesIO) else path.read_bytes()
+        for code, argument, _ in pickletools.genops(data):
+            if code.name in ("GLOBAL", "INST"):
+                return str(argument).replace(" ", ".")
+            if code.name == "STACK_GLOBAL":
+                return ".".join(texts[-2:])
+            if isinstance(argument, str):
+                texts.append(argument)
+    except (OSError, ValueError):
+        return ""
+    return ""
 
 
 def tensors_in(value: Any, where: object, name: str = "") -> Iterator[tuple[str, Tensor]]:
