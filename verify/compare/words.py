@@ -90,7 +90,10 @@ class _Comparing:
         return self.found
 
     def _gather(self, at: NDArray[np.int64], a: Words, b: Words) -> None:
-        """Collect small blocks, such as the single rows of decode steps, and add them together."""
+        """Collect small blocks, such as the single rows of decode steps, and add them together: those
+        with rows of one length, which may grow with the cache."""
+        if self._gathered and self._gathered[0][1].shape[1:] != a.shape[1:]:
+            self._add_gathered()
         self.found.bytes_read += a.nbytes + b.nbytes
         self._gathered.append((at, a, b))
         self._gathered_bytes += a.nbytes + b.nbytes

@@ -37,4 +37,5 @@ def watch(implementation: Implementation, sink: Sink) -> Watched:
     schedule = sink.values.schedule
     taps = frozenset(record.tap for record in schedule.records)
     names = [s.id for s in schedule.dump.manifest.workload.sequences]
-    return Watched(implementation.model, sink, taps, names)
+    ops = schedule.dump.manifest.capture.get("ops", ())
+    return Watched(implementation.model, sink, taps, names, ops)

@@ -17,9 +17,12 @@ from verify.dumps.capture.core import CoreCall, CoreRecorder
 from verify.dumps.capture.hooks import ModuleHooks, input_ports, output_ports
 from verify.dumps.capture.masks import MaskRule
 from verify.dumps.capture.observing import Taps
+from verify.dumps.capture.ops import watch_ops
 from verify.dumps.capture.positions import PositionTracker, Step
 from verify.dumps.capture.selection import port
 from verify.dumps.capture.storages import StorageTable
+from verify.dumps.capture.tracing import Tracer
+from verify.dumps.capture.weights import name_weights
 from verify.errors import UsageError
 from verify.replay.sink import Sink
 
@@ -66,13 +69,24 @@ class _Core(CoreRecorder):
 class Watched:
     """Watches a model while it is entered; satisfies what the interceptors of a capture ask."""
 
-    def __init__(self, model: torch.nn.Module, sink: Sink, taps: Taps, names: list[str]) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        sink: Sink,
+        taps: Taps,
+        names: list[str],
+        ops: Listing[str] = (),
+    ) -> None:
         self.model = model
         self.taps = taps
         self.sequence_names = names
         self.hooks = ModuleHooks(model, self)
         self.sink = sink
         self.call: ModuleCall | AttentionCall | None = None
+        self._tracer = Tracer(StorageTable())
+        self._tracer.active = False
+        self._ops = watch_ops(ops, model, self.hooks, self._tracer.table, self)
+        self._tracer.watcher = self._ops
         self._core = _Core(self, taps, StorageTable())
         self._tracker = PositionTracker()
         self._step: Step | None = None
@@ -104,6 +118,9 @@ class Watched:
 
                 exits.enter_context(interceptors.attention_functions(self))
                 exits.enter_context(interceptors.cache_updates(self))
+            if self._ops is not None:
+                name_weights(self.model, self._tracer.table)
+                exits.enter_context(self._tracer)
             yield
 
     def start_at(self, index: int, columns: np.ndarray) -> None:
@@ -135,6 +152,8 @@ class Watched:
         )
         self.sink.begin(self._step)
         self._core.begin_step()
+        if self._ops is not None:
+            self._ops.begin_step()
         try:
             yield
         finally:
@@ -149,9 +168,16 @@ class Watched:
             operands = more["call"].operands
             self.call = AttentionCall(operands, mask, rule, more.get("attributes") or {})
         try:
-            return self.sink.record(tap, tensor, **more)
+            with self._tracer.paused():
+                return self.sink.record(tap, tensor, **more)
         finally:
             self.call = None
+
+    def record_op(
+        self, tap: str, tensor: torch.Tensor, *, axes: str | None, attributes: dict[str, Any]
+    ) -> int:
+        """From the taps below modules."""
+        return self.record(tap, tensor, axes=axes, attributes=attributes)
 
     # What the hooks report.
 
@@ -186,7 +212,8 @@ class Watched:
         if self._step is not None and tap in self.taps:
             self.call = call
             try:
-                self.sink.record(tap, tensor)
+                with self._tracer.paused():
+                    self.sink.record(tap, tensor)
             finally:
                 self.call = None
 

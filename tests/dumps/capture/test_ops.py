@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 
 from tests.support.dump_reading import input_names, record_of, values_of
 from tests.support.plain_models import Steps
+from tests.support.planted_ops import one_weight_lost, planted_softmax
 from tests.support.toy_model import toy_llama
 from verify.bisect.result import Verdict
 from verify.bisect.run import bisect
@@ -41,28 +41,6 @@ def record_steps(function: Callable[..., Any], path: Path, x: torch.Tensor, **op
     with torch.no_grad(), capture(model, path, **{"ops": ["*"], **options}):
         model(x)
     return open_dump(path)
-
-
-@contextmanager
-def planted_softmax(fault: Callable[[torch.Tensor], torch.Tensor], call: int) -> Iterator[None]:
-    """The CPU kernel of aten._softmax with ``fault`` in its result, in its call number ``call``."""
-    count = 0
-
-    def softmax(x: torch.Tensor, dim: int, half_to_float: bool) -> torch.Tensor:
-        nonlocal count
-        e = (x - x.amax(dim, keepdim=True)).exp()
-        out = e / e.sum(dim, keepdim=True)
-        count += 1
-        return fault(out) if count == call + 1 else out
-
-    with torch.library._scoped_library("aten", "IMPL") as library:
-        library.impl("_softmax", softmax, "CPU")
-        yield
-
-
-def one_weight_lost(out: torch.Tensor) -> torch.Tensor:
-    out[0, 2, 4, 1] = 0
-    return out
 
 
 @pytest.mark.filterwarnings("ignore:Warning only once for all operators")
@@ -129,6 +107,22 @@ def test_rows_of_chunks_align_with_rows_of_the_whole(tmp_path: Path) -> None:
     assert product.rows == 10
     # Other chunks round differently: some ULP of values up to about 100.
     assert product.max_abs is not None and product.max_abs < 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:Warning only once for all operators")
+def test_rows_that_grow_with_the_cache_are_compared(tmp_path: Path) -> None:
+    """A softmax has a value a key, so that the rows of one tap have several lengths."""
+    ops = ["model.layers.1.self_attn:aten._softmax"]
+    with planted_softmax(torch.neg, call=-1):
+        a = record_toy(tmp_path / "a", ops=ops, prefix=3)
+    with planted_softmax(torch.neg, call=0):  # in layer 0: layer 1 has other keys in all steps
+        b = record_toy(tmp_path / "b", ops=ops, prefix=3)
+    lengths = {r.row_length for r in a.records() if "/" in r.tap and r.kept == "full"}
+    assert len(lengths) == 3
+    found = {place.tap: place for place in bisect(a, b).comparison.taps}
+    softmax = found[f"{ATTENTION}/aten._softmax#0.out"]
+    # At position 0 there is one key, whose weight is 1 whatever it is.
+    assert (softmax.rows, softmax.differing_rows) == (10, 8)
 
 
 def test_loops_are_counted_within_a_call(tmp_path: Path) -> None:
