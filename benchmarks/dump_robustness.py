@@ -127,15 +127,16 @@ def killed(path: Path, kind: str, steps: int, delay: float) -> tuple[bool, int]:
 def kills(count: int, seed: int, home: Path) -> Iterator[tuple[str, str]]:
     """(kind, outcome) of ``count`` killed captures."""
     rng, steps = Random(seed), 20
-    wholes, seconds = {}, {}
-    for kind in KINDS:
-        wholes[kind] = home / kind
-        began = time.perf_counter()
-        record(wholes[kind], kind, steps)
-        seconds[kind] = time.perf_counter() - began
+    wholes: dict[str, Path] = {}
+    seconds: dict[str, float] = {}
     done = 0
     while done < count:
         kind = rng.choice([*KINDS])
+        if kind not in wholes:
+            wholes[kind] = home / kind
+            began = time.perf_counter()
+            record(wholes[kind], kind, steps)
+            seconds[kind] = time.perf_counter() - began
         path = home / "killed"
         # From a little before the first file on to a little before the last.
         delay = (rng.random() - 0.02) * seconds[kind]

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[3]
         ("dump_corruption.py", ["--count", "60", "--seed", "5"], "60 trials, 0 faults"),
         ("dump_corruption.py", ["--count", "40", "--reseal"], "40 trials, 0 faults"),
         ("dump_sigkill.py", ["--kills", "6", "--seed", "3"], "0 faults"),
-        ("dump_robustness.py", ["damage", "--count", "40", "--seed", "7"], "40 trials, 0 faults"),
-        ("dump_robustness.py", ["kills", "--count", "3", "--seed", "7"], "3 trials, 0 faults"),
+        ("dump_robustness.py", ["damage", "--count", "25", "--seed", "7"], "25 trials, 0 faults"),
+        ("dump_robustness.py", ["kills", "--count", "2", "--seed", "7"], "2 trials, 0 faults"),
     ],
 )
 def test_a_sample(script: str, options: list[str], expected: str) -> None:
