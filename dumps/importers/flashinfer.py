@@ -75,16 +75,19 @@ def _places(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _last_line(file: Path) -> dict[str, Any]:
-    """What is known of a call: lines are added as it goes on, the last says most."""
+    """What is known of a call: lines are added as it goes on, and the last whole one says most."""
     try:
         text = file.read_text()
-        lines = [text] if file.suffix == ".json" else [x for x in text.splitlines() if x.strip()]
-        found = json.loads(lines[-1]) if lines else None
     except (OSError, ValueError) as error:
         raise broken(file, error) from None
-    if not isinstance(found, dict) or "function_name" not in found:
-        raise broken(file, "no function_name in its last line")
-    return found
+    for line in [text] if file.suffix == ".json" else text.splitlines()[::-1]:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue  # a process that dies may leave half a line
+        if isinstance(found, dict) and "function_name" in found:
+            return found
+    raise broken(file, "no whole line with a function_name")
 
 
 def _file(folder: Path, name: str) -> Path | None:

@@ -148,25 +148,18 @@ def place(found: Observation, dims: Dims | None, batch: Batch | None) -> Observa
         found.axes = " ".join(dims.axes)
         if dims.layout:
             found.attributes[ATTRIBUTE] = dims.layout
-    if batch is None or not shape:
-        if found.axes is not None and batch is None and "t" not in found.axes.split():
-            return found
-        found.axes = found.axes or None
-        return found
-    names = (found.axes or "").split()
-    at = names.index("t") if "t" in names else 0
-    if not names and shape[0] not in (batch.tokens, batch.requests):
-        return found
-    if names and "t" not in names:
-        return found
-    if not names:
+    elif batch is not None and shape and shape[0] in (batch.tokens, batch.requests):
         found.axes = " ".join(["t", *(f"x{i}" for i in range(1, len(shape)))])
-    if shape[at] == batch.tokens and "b" not in names:
+    axes = (found.axes or "").split()
+    if batch is None or "t" not in axes or "b" in axes:
+        return found
+    size = shape[axes.index("t")]
+    if size == batch.tokens:
         found.positions, found.sequences = batch.positions, [*batch.owners]
-    elif shape[at] == batch.requests and "b" not in names:
+    elif size == batch.requests:
         found.positions, found.sequences = batch.last_positions, [*batch.last_owners]
-    elif shape[at] > batch.tokens and "b" not in names:
-        found.positions, found.sequences = batch.padded(shape[at])
+    elif size > batch.tokens:
+        found.positions, found.sequences = batch.padded(size)
     return found
 
 
