@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from verify.dumps.auto.names import CONFIG, FOLDER
+from verify.dumps.program.names import CONFIG, FOLDER
 
 if TYPE_CHECKING:
     from verify.dumps.capture.session import Capture
@@ -27,12 +27,12 @@ def recording() -> Capture | None:
     own loop."""
     if not (os.environ.get(FOLDER) or os.environ.get(CONFIG)):
         return None
-    from verify.dumps.auto import attach
+    from verify.dumps.program import attach
 
     return attach.recording()
 
 
 if os.environ.get(FOLDER) or os.environ.get(CONFIG):
-    from verify.dumps.auto.attach import switch_on
+    from verify.dumps.program.attach import switch_on
 
     switch_on(os.environ)

@@ -50,7 +50,7 @@ class WorkerExtension:
 def _when_told(engine: str, module: str, name: str) -> None:
     if not os.environ.get(FOLDER):
         return
-    from verify.dumps.auto.loading import when_loaded
+    from verify.dumps.program.loading import when_loaded
 
     path, options = os.environ[FOLDER], read_options(os.environ)
 

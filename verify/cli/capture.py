@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from verify.cli.capture_command import capture_command, new_folder
-from verify.dumps.auto.settings import Settings
+from verify.dumps.program.settings import Settings
 from verify.dumps.sizes import parse_bytes
 from verify.errors import ArgumentError, DumpExistsError
 

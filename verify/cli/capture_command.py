@@ -11,7 +11,7 @@ from rich.console import Console
 from verify.errors import UsageError
 
 if TYPE_CHECKING:
-    from verify.dumps.auto.settings import Settings
+    from verify.dumps.program.settings import Settings
 
 _OWN = ("taps", "ops", "level", "edges", "byte_budget", "steps", "rows", "out", "command")
 
@@ -22,7 +22,7 @@ def capture_command(context: typer.Context, command: list[str], settings: Settin
     Raises:
         UsageError: an option that is about generation, or nothing was recorded.
     """
-    from verify.dumps.auto.launch import run_command
+    from verify.dumps.program.launch import run_command
 
     _refuse_options(context)
     code = run_command(command, settings)

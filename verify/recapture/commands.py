@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from verify.bisect.again import options
-from verify.dumps.auto.launch import run_command
-from verify.dumps.auto.settings import Settings
 from verify.dumps.format import Dump
 from verify.dumps.format.tokens import TOKENS_OUT
+from verify.dumps.program.launch import run_command
+from verify.dumps.program.settings import Settings
 from verify.dumps.window import Spans
 from verify.env import redact
 from verify.env.secrets import REDACTED

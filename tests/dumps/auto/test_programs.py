@@ -41,7 +41,16 @@ def test_without_the_variable_nothing_happens_and_nothing_is_loaded() -> None:
     done = run(sys.executable, "-c", code)
     loaded = set(done.stdout.split())
     assert done.returncode == 0 and done.stderr == ""
-    assert not loaded & {"torch", "numpy", "pyarrow", "msgspec", "verify.dumps.auto.attach"}
+    assert not loaded & {"torch", "numpy", "pyarrow", "msgspec", "verify.dumps.program.attach"}
+
+
+def test_other_commands_do_not_mind_the_variable(tmp_path: Path) -> None:
+    """It is set in the shell for a while, and its folder holds a dump."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text("{}")
+    code = "from verify.cli import main; main()"
+    done = run(sys.executable, "-c", code, "--version", VERIFY_CAPTURE=str(tmp_path / "run"))
+    assert done.returncode == 0 and done.stderr == ""
 
 
 def test_with_the_variable_torch_is_not_loaded_either(tmp_path: Path) -> None:
@@ -59,7 +68,7 @@ def test_wrong_settings_end_the_program_before_it_begins(tmp_path: Path) -> None
 
 
 def test_what_sitecustomize_finds_wrong_ends_the_program_too(tmp_path: Path) -> None:
-    path = f"{ROOT / 'dumps/auto/site'}{os.pathsep}{ROOT}"
+    path = f"{ROOT / 'dumps/program/site'}{os.pathsep}{ROOT}"
     wrong = {"VERIFY_CAPTURE": str(tmp_path / "run"), "VERIFY_CAPTURE_LEVEL": "everything"}
     done = run(sys.executable, "-c", "print('it ran')", PYTHONPATH=path, **wrong)
     assert done.returncode == 2 and done.stdout == "" and "cannot be had" in done.stderr
@@ -67,7 +76,7 @@ def test_what_sitecustomize_finds_wrong_ends_the_program_too(tmp_path: Path) -> 
 
 def test_another_sitecustomize_is_loaded_after_ours(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('theirs')\n")
-    path = os.pathsep.join([str(ROOT / "dumps/auto/site"), str(tmp_path), str(ROOT)])
+    path = os.pathsep.join([str(ROOT / "dumps/program/site"), str(tmp_path), str(ROOT)])
     code = "import sys, sitecustomize; print(sitecustomize.__file__)"
     done = run(sys.executable, "-c", code, PYTHONPATH=path)
     assert done.stdout.split() == ["theirs", str(tmp_path / "sitecustomize.py")], done.stderr

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final, get_args
 
-from verify.dumps.auto.names import COMMAND, CONFIG, FOLDER, PREFIX, SESSION
 from verify.dumps.format.schema import Kept
+from verify.dumps.program.names import COMMAND, CONFIG, FOLDER, PREFIX, SESSION
 from verify.dumps.sizes import parse_bytes
 from verify.dumps.window import Window
 from verify.errors import ArgumentError

@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from verify.dumps.auto.loading import when_loaded
-from verify.dumps.auto.names import FOLDER, SESSION
-from verify.dumps.auto.settings import Settings, read_command, read_settings
+from verify.dumps.program.loading import when_loaded
+from verify.dumps.program.names import FOLDER, SESSION
+from verify.dumps.program.settings import Settings, read_command, read_settings
 from verify.errors import DumpExistsError, StorageError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from verify.dumps.auto.settings import Settings, read_settings
+from verify.dumps.program.settings import Settings, read_settings
 from verify.errors import ArgumentError
 
 OUT = {"VERIFY_CAPTURE": "/runs/a"}

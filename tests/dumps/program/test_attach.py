@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from tests.support.plain_models import TinyDecoder
-from verify.dumps.auto import attach
-from verify.dumps.auto.attach import _Process, switch_on
-from verify.dumps.auto.settings import read_settings
 from verify.dumps.format import open_dump
+from verify.dumps.program import attach
+from verify.dumps.program.attach import _Process, switch_on
+from verify.dumps.program.settings import read_settings
 from verify.errors import DumpExistsError, ModelError
 
 IDS = torch.tensor([[3, 1, 4]])

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from verify.dumps.auto.names import COMMAND, PREFIX, SESSION
-from verify.dumps.auto.settings import Settings, read_settings
+from verify.dumps.program.names import COMMAND, PREFIX, SESSION
+from verify.dumps.program.settings import Settings, read_settings
 from verify.errors import DumpExistsError, UsageError
 
 _SITE: Final = Path(__file__).with_name("site")
