@@ -81,7 +81,8 @@ def attach(
 
 
 def detach(target: Any = None) -> list[str]:
-    """Complete the dumps of this process, or that of one model; their folders."""
+    """Complete the dumps of this process, or that of one model, runner or worker; their folders."""
+    target = getattr(target, "model_runner", target)
     chosen = [
         each
         for each in _attached

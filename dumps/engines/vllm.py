@@ -264,10 +264,10 @@ def _attributes(thing: Any) -> dict[str, Any]:
 
 
 def _runner(target: Any, version: str) -> Any:
-    if hasattr(target, "execute_model") and hasattr(target, "model"):
-        return target
     if hasattr(target, "model_runner"):
         return target.model_runner
+    if hasattr(target, "execute_model") and hasattr(target, "model"):
+        return target
     if isinstance(target, torch.nn.Module):
         found = _holder(target)
         if found is not None:

@@ -235,3 +235,20 @@ def test_inference_tensors_give_the_same_rows(tmp_path):
         dump = open_dump(path)
         tables[guard] = row_table(dump), [(r.tap, r.kept, r.carried) for r in dump.records()]
     assert tables[torch.no_grad] == tables[torch.inference_mode]
+
+
+@pytest.mark.parametrize("options", [{}, {"edges": "none", "level": "digest"}])
+def test_a_flattened_batch_has_the_rows_of_its_sequences(tmp_path, options):
+    model = Steps(lambda model, x: model.second(model.first(x)))
+    x = torch.randn(5, 4)
+    with torch.no_grad(), capture(model, tmp_path / "run", **options) as run:
+        with run.step(positions=[4, 5, 0, 1, -1], sequences=["a", "a", "b", "b", None]):
+            model(x)
+        run.only_own_steps()
+        model(x)
+    dump = open_dump(tmp_path / "run")
+    (record,) = (r for r in dump.records() if r.tap == "first.out")
+    rows = dump.rows(record)
+    assert record.axes == "t c"
+    assert rows.sequence.tolist() == ["a", "a", "b", "b", None]
+    assert rows.position.tolist() == [4, 5, 0, 1, -1]

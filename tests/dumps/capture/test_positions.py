@@ -73,3 +73,23 @@ def test_positions_continue_for_the_same_batch_only():
 def test_a_step_that_makes_no_sense(positions, names, message):
     with pytest.raises(ArgumentError, match=message):
         PositionTracker().begin(positions, names)
+
+
+def test_rows_of_a_flattened_batch_name_themselves():
+    tracker = PositionTracker()
+    tracker.begin(np.array([[0, 1]]), ["x"])
+    step = tracker.begin_flat(np.array([1, 2, 0, 7]), ["x", "x", "y", None])
+    names = step.row_names()
+    assert names.sequence.tolist() == ["x", "x", "y", None]
+    assert names.position.tolist() == [1, 2, 0, -1]
+    assert names.visit.tolist() == [1, 0, 0, 0]
+    assert (step.batch, step.tokens) == (1, 4)
+    assert step.row_names(np.array([1, 2])).sequence.tolist() == ["x", "y"]
+
+
+def test_a_flattened_batch_that_contradicts_itself():
+    tracker = PositionTracker()
+    with pytest.raises(ArgumentError, match="a sequence id a row"):
+        tracker.begin_flat(np.array([0, 1]), ["x"])
+    with pytest.raises(ArgumentError, match="twice"):
+        tracker.begin_flat(np.array([0, 0]), ["x", "x"])
