@@ -182,7 +182,8 @@ class PartReader:
 
     def rows(self, table: RowTable, record: Record) -> Rows:
         """Rows of one record out of the table that ``load_rows`` gave."""
-        stop = int(self._stop(np.searchsorted(self._seq, self._seq.dtype.type(record.seq))))
+        place = np.searchsorted(self._seq, self._seq.dtype.type(record.seq))
+        stop = int(self._stop(np.asarray(place)))
         return table.cut(stop - record.n_rows, stop)
 
 
