@@ -62,6 +62,7 @@ def read(path: Path, options: Options) -> Imported:
         calls += [_Call(place, about, step, rank) for step, place in _places(folder)]
     calls.sort(key=lambda call: call.step)
     open_calls = [c.about for c in calls if not _file(c.folder, "outputs")]
+    source.complete = not (calls and calls[-1].about.get("execution_status") == "inputs_saved")
     if open_calls:
         name = open_calls[0].get("function_name")
         source.notes.append(f"{len(open_calls)} calls have no outputs, the first: {name}")

@@ -8,8 +8,10 @@ from __future__ import annotations
 import io
 import re
 import struct
+import tokenize
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -29,6 +31,11 @@ _SAFETENSORS: Final = {
     "I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8", "U64": "uint64",
     "U32": "uint32", "U16": "uint16", "U8": "uint8", "BOOL": "bool", "C64": "complex64",
 }  # fmt: skip
+_ZIP_ERRORS: Final = (
+    OSError, EOFError, ValueError, RuntimeError, KeyError, IndexError, OverflowError,
+    zipfile.BadZipFile, zlib.error, struct.error,
+)  # fmt: skip
+"""What zipfile raises for damaged archives (NotImplementedError is a RuntimeError)."""
 _GLOBAL: Final = re.compile(r"(?:GLOBAL|global:?) `?([\w.]+)`?|type `?([\w.]+)`?")
 
 
@@ -76,7 +83,7 @@ def _kind_of_zip(path: Path) -> str:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (OSError, zipfile.BadZipFile):
+    except _ZIP_ERRORS:
         return "npz" if path.suffix == ".npz" else "torch"
     return "npz" if all(name.endswith(".npy") for name in names) else "torch"
 
@@ -100,7 +107,7 @@ def read_npy(file: Any, where: object, raw_dtype: str | None = None) -> Tensor:
         if "llow_pickle" in str(error):
             raise refused(where, "an array of Python objects (pickle)") from None
         raise broken(where, error) from None
-    except (EOFError, OSError, SyntaxError, TypeError, MemoryError, zipfile.BadZipFile) as error:
+    except (*_ZIP_ERRORS, SyntaxError, TypeError, MemoryError, tokenize.TokenError) as error:
         raise broken(where, error) from None
     return _of_numpy(array, where, raw_dtype)
 
@@ -130,7 +137,7 @@ def _read_npz(path: Path, raw_dtype: str | None) -> Iterator[tuple[str, Tensor]]
                 with archive.open(name) as file:
                     where = f"{path}: {name}"
                     yield name.removesuffix(".npy"), read_npy(file, where, raw_dtype)
-    except (OSError, zipfile.BadZipFile, RuntimeError) as error:
+    except _ZIP_ERRORS as error:
         raise broken(path, error) from None
 
 

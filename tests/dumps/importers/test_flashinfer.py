@@ -83,6 +83,7 @@ def test_a_call_that_died_keeps_its_inputs(tmp_path):
     call(tmp_path / "a", 1, "crash", {"arg_0": torch.ones(2)}, None)
     run = import_to(tmp_path / "a", tmp_path / "run")
     assert [r.tap for r in run.records()] == ["crash.in.arg_0"]
+    assert not run.complete
     assert any("1 calls have no outputs, the first: crash" in note for note in run.problems)
 
 
