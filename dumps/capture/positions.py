@@ -165,9 +165,12 @@ class PositionTracker:
         padding = np.array([name is None for name in owner], bool) | (positions == PADDING)
         positions[padding], owner[padding] = PADDING, None
         visits = np.zeros(len(positions), np.int64)
-        for name in dict.fromkeys(owner[~padding]):
-            at = np.flatnonzero(owner == name)
-            visits[at] = self._count(positions[None, at], [name])[0]
+        numbers: dict[str | None, int] = {}
+        whose = np.array([numbers.setdefault(name, len(numbers)) for name in owner], np.int64)
+        for name, number in numbers.items():
+            if name is not None:
+                at = np.flatnonzero(whose == number)
+                visits[at] = self._count(positions[None, at], [name])[0]
         step = FlatStep(
             index=self._steps,
             sequences=[""],

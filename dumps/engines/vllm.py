@@ -143,6 +143,11 @@ class VllmEngine:
         number = int(need(batch, "num_reqs", "input_batch", self.version))
         requests = list(need(batch, "req_ids", "input_batch", self.version))[:number]
         scheduled = need(self._scheduled, "num_scheduled_tokens", "scheduler_output", self.version)
+        if missing := [request for request in requests if request not in scheduled]:
+            raise EngineInterfaceError(
+                "requests of the batch were not scheduled", where=f"vllm {self.version}",
+                found=", ".join(map(str, missing[:5])), allowed=", ".join(list(scheduled)[:10]),
+            )  # fmt: skip
         return requests, np.array([scheduled[request] for request in requests], np.int64)
 
     def _prepared_batch(self) -> tuple[list[str], np.ndarray]:
@@ -215,10 +220,9 @@ class VllmEngine:
         spans = list(zip(first.tolist(), counts.tolist(), strict=True))
         positions = np.concatenate([np.arange(start, start + count) for start, count in spans])
         if text is None:
-            ids = need(self.runner.input_batch, "token_ids_cpu", "input_batch", self.version)
-            text = np.concatenate(
-                [whole_numbers(ids[row, at : at + n]) for row, (at, n) in enumerate(spans)]
-            )
+            # The device knows tokens that the host has not seen yet.
+            buffer = need(self.runner, "input_ids", "model runner", self.version)
+            text = whole_numbers(getattr(buffer, "gpu", buffer)[: int(counts.sum())])
         return FlatBatch(requests, counts, positions, text).check("vllm")
 
     def prompt(self, request: str) -> list[int] | None:

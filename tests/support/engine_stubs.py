@@ -197,11 +197,11 @@ class Runner:
             self.input_batch = SimpleNamespace(
                 req_ids=[], num_reqs=0,
                 num_computed_tokens_cpu=np.zeros(8, np.int32),
-                token_ids_cpu=np.zeros((8, 32), np.int32),
             )  # fmt: skip
         config = SimpleNamespace(enforce_eager=eager)
         self.vllm_config = SimpleNamespace(model_config=config)
         self.ids = torch.zeros(64, dtype=torch.int32)
+        self.input_ids = SimpleNamespace(gpu=self.ids)
         self.positions = torch.zeros(64, dtype=torch.int64)
         self.free = list(range(63, -1, -1))  # physical blocks in no particular order
 
@@ -230,10 +230,7 @@ class Runner:
             self.input_batch.req_ids = [*order, None]
             self.input_batch.num_reqs = len(order)
             for row, name in enumerate(order):
-                state = self.requests[name]
-                text = state.prompt_token_ids + state.tokens
-                self.input_batch.num_computed_tokens_cpu[row] = state.computed
-                self.input_batch.token_ids_cpu[row, : len(text)] = text
+                self.input_batch.num_computed_tokens_cpu[row] = self.requests[name].computed
         return order
 
     def _is_prefill(self, name: str) -> bool:
