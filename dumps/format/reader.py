@@ -31,7 +31,7 @@ SMALL_FILE: Final = 1 << 16
 """Tensor files up to this many bytes are read whole."""
 SMALL_FILES: Final = 256
 """How many of them are kept in memory."""
-CACHED_ROW_BYTES: Final = 64 << 20
+CACHED_ROW_BYTES: Final = 16 << 20
 """Parsed rows.parquet tables kept in memory, in bytes; the parts used last stay."""
 
 
@@ -51,7 +51,6 @@ class Dump:
         """Notes for people: why the dump is partial, folders that were left over."""
         self._parts = parts
         self._tables: OrderedDict[PartReader, RowTable] = OrderedDict()
-        self._loaded: Records | None = None
         self._small: OrderedDict[str, bytes] = OrderedDict()
         self._verified: set[tuple[int, int]] = set()
 
@@ -84,23 +83,10 @@ class Dump:
     def part_count(self) -> int:
         return sum(len(parts) for parts in self._parts.values())
 
-    def load(self) -> None:
-        """Parse all records now, as the first question about one would do. Two dumps may be loaded
-        by two threads, which a cached property would not let run side by side in Python 3.11.
-
-        Raises:
-            CorruptDumpError: as :meth:`table`.
-        """
-        if self._loaded is None:
-            ranks = sorted(self._parts.items())
-            self._loaded = joined([_load_rank(parts) for _, parts in ranks])
-
-    @property
+    @cached_property
     def _stored(self) -> Records:
-        """All records, rank by rank."""
-        self.load()
-        assert self._loaded is not None
-        return self._loaded
+        """All records, rank by rank; parses every records.parquet."""
+        return joined([_load_rank(parts) for _, parts in sorted(self._parts.items())])
 
     @cached_property
     def _part_starts(self) -> tuple[NDArray[np.int64], list[PartReader]]:

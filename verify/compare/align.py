@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -46,8 +45,6 @@ def align(dump_a: Dump, dump_b: Dump) -> Alignment:
     Raises:
         CorruptDumpError: rows are not what was stored.
     """
-    with ThreadPoolExecutor(2) as pool:  # parsing records is most of the work, outside of the lock
-        list(pool.map(lambda dump: dump.load(), (dump_a, dump_b)))
     sequences = Names()
     a, b = index_rows(dump_a, sequences), index_rows(dump_b, sequences)
     a.sequences = b.sequences = sequences.names()

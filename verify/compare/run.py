@@ -24,6 +24,7 @@ from verify.compare.tap import TapMeasure, by_tap
 from verify.compare.unmatched import incomparable_rows, list_unmatched
 from verify.compare.words import compare_words
 from verify.dumps.format import Dump
+from verify.dumps.format.records import small
 from verify.dumps.window import Window
 from verify.errors import UsageError
 
@@ -84,7 +85,7 @@ def _compare(
     digests = DigestRows.of(alignment, compared)
     groups = [
         TapMeasure(alignment, at, measures if keep_rows else None, digests)
-        for at in by_tap(alignment, np.flatnonzero(compared))
+        for at in by_tap(alignment, small(np.flatnonzero(compared)))
     ]
     results = _run(groups, _able(executor, a, b))
     unproven = not_proven(zip((group.record_a for group in groups), results, strict=True))

@@ -80,7 +80,8 @@ class TapMeasure:
         differing = at[self.digests.differing[at]]
         diff_sq = self.digests.diff_sq[differing]
         if self.measures is not None:  # the rest of it is zero
-            self.measures.ref_sq[at] = ref_sq
+            known = at if np.isfinite(ref_sq).any() else differing
+            self.measures.ref_sq[known] = self.alignment.a.sum_sq[self.alignment.rows_a[known]]
             self.measures.differing[differing] = 1  # at least one element each
             self.measures.diff_sq[differing] = diff_sq
         self.digest_rows += len(at)

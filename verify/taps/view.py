@@ -82,9 +82,6 @@ class View(Dump):
         """The records and how they are made."""
         return list(self._presented.values())
 
-    def load(self) -> None:
-        self.stored.load()
-
     def table(self) -> Records:
         return Records.of(self._ordered)
 
