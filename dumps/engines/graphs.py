@@ -19,7 +19,7 @@ from verify.dumps.device.layout import Keep
 from verify.dumps.device.records import StepRecords
 from verify.dumps.device.taps import ModuleTaps
 from verify.dumps.engines.batches import EngineInterfaceError, FlatBatch, Names
-from verify.dumps.engines.session import ENGINES, engine_taps
+from verify.dumps.engines.session import ENGINES, engine_taps, enter_attached, leave_attached
 from verify.dumps.format import DumpWriter
 
 KEEP: Final[dict[str, Keep]] = {"hash": "digest", "digest": "summary", "full": "words"}
@@ -106,6 +106,7 @@ class GraphAttached:
             exits.enter_context(taps.attached())
             exits.callback(engine.watch_steps(self.drain.before, self._after))
             self._exits: ExitStack | None = exits.pop_all()
+        enter_attached(self)
         atexit.register(self.close)
 
     @property
@@ -151,6 +152,7 @@ class GraphAttached:
             return
         self._exits.close()
         self._exits = None
+        leave_attached(self)
         atexit.unregister(self.close)
         seen = {self.taps.buffers.taps[r.observed.tap] for r in self.taps.buffers.layout.regions}
         wanted = [tap for tap in self.taps.buffers.taps if not tap.endswith(".out.1")]

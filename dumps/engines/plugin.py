@@ -14,7 +14,8 @@ from typing import Any, Final
 
 FOLDER: Final = "VERIFY_ATTACH"
 _PREFIX: Final = f"{FOLDER}_"
-_OPTIONS: Final = ("LEVEL", "EDGES", "TAPS", "OPS", "NAMES", "BYTE_BUDGET")
+_OPTIONS: Final = ("LEVEL", "EDGES", "TAPS", "OPS", "NAMES", "BYTE_BUDGET", "GRAPHS", "INPUTS")
+_WITH_GRAPHS: Final = ("level", "taps", "names", "byte_budget", "inputs")
 
 VLLM_WORKER: Final = ("vllm.v1.worker.gpu_worker", "Worker")
 SGLANG_RUNNER: Final = ("sglang.srt.model_executor.model_runner", "ModelRunner")
@@ -61,10 +62,12 @@ def _when_told(engine: str, module: str, name: str) -> None:
 
 
 def read_options(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Arguments of :func:`verify.dumps.attach` from ``VERIFY_ATTACH_*``.
+    """Arguments of :func:`verify.dumps.attach` from ``VERIFY_ATTACH_*``; with ``GRAPHS`` those of
+    :func:`verify.dumps.engines.graphs.attach_graphs`, and ``graphs`` itself.
 
     Raises:
-        ArgumentError: an unknown variable, or a size that is none.
+        ArgumentError: an unknown variable, one that does not go with graphs or without them, or a
+            size that is none.
     """
     from verify.dumps.sizes import parse_bytes
     from verify.errors import ArgumentError
@@ -78,12 +81,21 @@ def read_options(environ: Mapping[str, str]) -> dict[str, Any]:
             allowed = ", ".join(f"{_PREFIX}{each}" for each in _OPTIONS)
             raise ArgumentError("an unknown variable", where=variable, allowed=allowed)
         found[name.lower()] = value
-    for name in ("taps", "ops"):
+    graphs = found.pop("graphs", "0") not in ("0", "false")
+    fitting = _WITH_GRAPHS if graphs else tuple(o.lower() for o in _OPTIONS if o != "INPUTS")
+    for name, value in found.items():
+        if name not in fitting:
+            raise ArgumentError(
+                f"this does not go {'with' if graphs else 'without'} {_PREFIX}GRAPHS",
+                where=f"{_PREFIX}{name.upper()}", found=value,
+                allowed=", ".join(f"{_PREFIX}{each.upper()}" for each in fitting),
+            )  # fmt: skip
+    for name in ("taps", "ops", "inputs"):
         if name in found:
             found[name] = found[name].split(",")
     if "byte_budget" in found:
         found["byte_budget"] = parse_bytes(found["byte_budget"], f"{_PREFIX}BYTE_BUDGET")
-    return found
+    return found | ({"graphs": True} if graphs else {})
 
 
 def _patch(module: ModuleType, name: str, then: Callable[[Any], None]) -> None:
@@ -103,7 +115,13 @@ def _patch(module: ModuleType, name: str, then: Callable[[Any], None]) -> None:
 
 
 def _attach(engine: str, target: Any, path: str, options: dict[str, Any]) -> None:
+    from verify.dumps.engines.graphs import attach_graphs
     from verify.dumps.engines.session import attach
 
-    if not getattr(target, "is_draft_worker", False):
-        attach(target, path, engine=engine, **options)  # type: ignore[arg-type]
+    if getattr(target, "is_draft_worker", False):
+        return
+    given = {name: value for name, value in options.items() if name != "graphs"}
+    if "graphs" in options:
+        attach_graphs(target, path, engine=engine, **given)  # type: ignore[arg-type]
+    else:
+        attach(target, path, engine=engine, **given)  # type: ignore[arg-type]

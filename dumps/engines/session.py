@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -19,9 +19,23 @@ from verify.dumps.engines.sglang import SglangEngine
 from verify.dumps.engines.vllm import VllmEngine
 from verify.errors import ArgumentError, UsageError
 
+if TYPE_CHECKING:
+    from verify.dumps.engines.graphs import GraphAttached
+    from verify.dumps.format import DumpWriter
+
 ENGINES: dict[str, Callable[[Any], Engine]] = {"vllm": VllmEngine, "sglang": SglangEngine}
 
-_attached: list[Attached] = []
+_attached: list[Attached | GraphAttached] = []
+
+
+def enter_attached(each: GraphAttached) -> None:
+    """Let :func:`detach` know of taps inside graphs."""
+    _attached.append(each)
+
+
+def leave_attached(each: GraphAttached) -> None:
+    if each in _attached:
+        _attached.remove(each)
 
 
 def attach(
@@ -90,7 +104,7 @@ def detach(target: Any = None) -> list[str]:
     ]
     for each in chosen:
         each.close()
-    return [str(each.run.writer.path) for each in chosen]
+    return [str(each.writer.path) for each in chosen]
 
 
 def engine_taps(model: torch.nn.Module) -> list[str]:
@@ -162,6 +176,10 @@ class Attached:
         }
         self.run.complete(self.names.sequences(), {})
         self._exits.__exit__(kind, error, trace)
+
+    @property
+    def writer(self) -> DumpWriter:
+        return self.run.writer  # type: ignore[no-any-return]
 
     def close(self) -> None:
         """Let go of the engine and complete the dump."""

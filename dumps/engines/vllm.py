@@ -7,7 +7,6 @@ makes an ``InputBatch`` a step in ``prepare_inputs``.
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +22,7 @@ from verify.dumps.engines.batches import (
     whole_numbers,
     wrap,
 )
+from verify.dumps.engines.vllm_runner import runner_of, vllm_version
 from verify.errors import UsageError
 
 # Calls of the model inside of these are no requests: memory profiling, warm-up, graph capture.
@@ -43,8 +43,8 @@ class VllmEngine:
     name = "vllm"
 
     def __init__(self, target: Any) -> None:
-        self.version = _version()
-        self.runner = _runner(target, self.version)
+        self.version = vllm_version()
+        self.runner = runner_of(target, self.version)
         model = need(self.runner, "model", "model runner", self.version)
         unwrap = getattr(self.runner, "get_model", None)
         self.model: torch.nn.Module = unwrap() if callable(unwrap) else model
@@ -265,35 +265,3 @@ def _check_starts(starts: np.ndarray, counts: np.ndarray) -> None:
 
 def _attributes(thing: Any) -> dict[str, Any]:
     return dict(vars(thing)) if hasattr(thing, "__dict__") else {}
-
-
-def _runner(target: Any, version: str) -> Any:
-    if hasattr(target, "model_runner"):
-        return target.model_runner
-    if hasattr(target, "execute_model") and hasattr(target, "model"):
-        return target
-    if isinstance(target, torch.nn.Module):
-        found = _holder(target)
-        if found is not None:
-            return found
-    raise EngineInterfaceError(
-        "this is no worker, model runner or model of vLLM", where=f"vllm {version}",
-        found=type(target).__name__, allowed="the worker that LLM.collective_rpc hands over",
-    )  # fmt: skip
-
-
-def _holder(model: torch.nn.Module) -> Any | None:
-    """The model runner that refers to ``model``, maybe through a wrapper: vLLM hands functions the
-    model alone."""
-    layer: list[Any] = [model]
-    for _ in range(4):  # instance, its attributes, a wrapper, its attributes
-        layer = [each for known in layer for each in gc.get_referrers(known)]
-        for each in layer:
-            if hasattr(type(each), "execute_model") and hasattr(each, "model"):
-                return each
-        layer = [each for each in layer if isinstance(each, dict) or hasattr(each, "runnable")]
-    return None
-
-
-def _version() -> str:
-    return str(getattr(sys.modules.get("vllm"), "__version__", "unknown version"))

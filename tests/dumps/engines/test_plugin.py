@@ -92,6 +92,24 @@ def test_sglang_leaves_draft_models_alone(tmp_path: Path, monkeypatch: pytest.Mo
     assert {s.id for s in open_dump(tmp_path / "run").manifest.workload.sequences} == {"a", "b"}
 
 
+def test_graphs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    name, _ = plugin.VLLM_WORKER
+    module = worker_module(monkeypatch, name, Worker=type("Worker", (Worker,), {}))
+    monkeypatch.setenv("VERIFY_ATTACH", str(tmp_path / "run"))
+    monkeypatch.setenv("VERIFY_ATTACH_GRAPHS", "1")
+    monkeypatch.setenv("VERIFY_ATTACH_INPUTS", "positions")
+    plugin.register_vllm()
+    worker = module.Worker()
+    worker.load_model()
+    with torch.inference_mode():
+        worker.model_runner.capture_model()
+        stubs.serve(worker.model_runner, PROMPTS, budget=64, tokens=2, every=1)
+    assert detach(worker) == [str(tmp_path / "run")]
+    dump = open_dump(tmp_path / "run")
+    assert dump.complete and "inputs.positions" in {r.tap for r in dump.records()}
+    assert dump.manifest.capture["engine"] == {"steps": 3, "skipped": 1}
+
+
 def test_methods_of_a_worker(tmp_path: Path) -> None:
     extended = type("Extended", (Worker, plugin.WorkerExtension), {})()
     extended.load_model()
@@ -120,6 +138,12 @@ def test_a_variable_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ArgumentError, match="unknown variable") as caught:
         plugin.read_options({"VERIFY_ATTACH": "x", "VERIFY_ATTACH_LEVLE": "hash"})
     assert "VERIFY_ATTACH_LEVEL" in str(caught.value)
+    for graphs, name in ((True, "EDGES"), (False, "INPUTS")):
+        with pytest.raises(ArgumentError, match="does not go") as caught:
+            plugin.read_options(
+                {"VERIFY_ATTACH_GRAPHS": str(int(graphs)), f"VERIFY_ATTACH_{name}": "x"}
+            )
+        assert f"VERIFY_ATTACH_{name}" in str(caught.value)
     assert plugin.read_options({"VERIFY_ATTACH_BYTE_BUDGET": "2M"}) == {"byte_budget": 2_000_000}
 
 
