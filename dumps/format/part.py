@@ -178,7 +178,7 @@ class PartReader:
         """The line behind the last one of each record."""
         if len(self._stops):
             return np.asarray(self._stops[records], np.int64)
-        return (np.asarray(records, np.int64) + 1) * self._counts[0]
+        return np.asarray((np.asarray(records, np.int64) + 1) * self._counts[0])
 
     def rows(self, table: RowTable, record: Record) -> Rows:
         """Rows of one record out of the table that ``load_rows`` gave."""
