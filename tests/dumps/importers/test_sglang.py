@@ -1,6 +1,12 @@
 """SGLang's dumps, written as its dumper and its older hook write them."""
 
+import importlib.util
+import sys
+from pathlib import Path
+from unittest import mock
+
 import numpy as np
+import pytest
 import torch
 
 from tests.support.importing import import_to, run_cli
@@ -153,3 +159,47 @@ def test_the_older_hook(tmp_path):
     positions = [run.rows(r).position.tolist() for r in run.records() if r.tap.endswith("mlp.out")]
     assert positions == [[0, 1, 2], [3]]
     assert np.array_equal([s.generated for s in run.manifest.workload.sequences], [[11]])
+
+
+def tool(name, monkeypatch):
+    """A module of SGLang's debug tools without what the engine needs: its own file, run with
+    stand-ins for the packages that it would import and does not use here."""
+    found = importlib.util.find_spec("sglang")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("SGLang is not installed")
+    file = Path(found.submodule_search_locations[0]) / "srt" / "debug_utils" / f"{name}.py"
+    for missing in (
+        "zmq", "sglang", "sglang.srt", "sglang.srt.managers", "sglang.srt.managers.io_struct",
+        "sglang.srt.runtime_context", "sglang.srt.utils", "sglang.srt.distributed",
+    ):  # fmt: skip
+        monkeypatch.setitem(sys.modules, missing, mock.MagicMock())
+    for absent in ("sglang.srt.layers", "sglang.srt.model_executor", "megatron"):
+        monkeypatch.setitem(sys.modules, absent, None)
+    spec = importlib.util.spec_from_file_location(f"tool_{name}", file)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_dumper_itself(tmp_path, monkeypatch):
+    module = tool("dumper", monkeypatch)
+    config = module.DumperConfig(
+        enable=True, dir=str(tmp_path), exp_name="a", non_intrusive_mode="all",
+        enable_output_console=False,
+    )  # fmt: skip
+    dumper = module._Dumper(config=config)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+    dumper.register_non_intrusive_dumper(model)
+    x = torch.linspace(-1, 1, 12).reshape(3, 4)
+    for step in range(2):
+        expected = model(x + step)
+        dumper.dump("mine", expected, dims="t h", layer_id=5)
+        dumper.step()
+    run = import_to(tmp_path / "a", tmp_path / "run")
+    taps = {record.tap for record in run.records()}
+    assert {"layers.5.mine", "0.out", "1.out", "0.in.0"} <= taps
+    assert sorted({record.step for record in run.records()}) == [0, 1]
+    last = [record for record in run.records() if record.tap == "layers.5.mine"][-1]
+    assert last.axes == "t h"
+    assert run.read_words(last).tolist() == expected.detach().numpy().view("u4").tolist()
