@@ -1,6 +1,8 @@
 """FlashInfer's flight recorder, written as its documentation says."""
 
+import importlib.util
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -105,3 +107,33 @@ def test_half_a_last_line_is_no_harm(tmp_path):
     for file in (tmp_path / "a").glob("*/metadata.jsonl"):
         file.write_bytes(file.read_bytes()[:-20])
     assert len(import_to(tmp_path / "a", tmp_path / "run").records()) == 5
+
+
+@pytest.mark.parametrize("safe", ["0", "1"])
+def test_the_recorder_itself(tmp_path, monkeypatch, safe):
+    found = importlib.util.find_spec("flashinfer")
+    if found is None or not found.submodule_search_locations:
+        pytest.skip("FlashInfer is not installed")
+    monkeypatch.setenv("FLASHINFER_LOGLEVEL", "10")
+    monkeypatch.setenv("FLASHINFER_DUMP_DIR", str(tmp_path / "a"))
+    monkeypatch.setenv("FLASHINFER_DUMP_SAFETENSORS", safe)
+    monkeypatch.setenv("FLASHINFER_LOGDEST", str(tmp_path / "log.txt"))
+    file = Path(found.submodule_search_locations[0]) / "api_logging.py"
+    spec = importlib.util.spec_from_file_location("recorder", file)
+    recorder = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recorder)
+
+    @recorder.flashinfer_api
+    def scale(x, factor=2.0):
+        return x * factor
+
+    x = torch.tensor([1.0, float("nan"), -0.0], dtype=torch.bfloat16)
+    scale(x)
+    scale(x, factor=3.0)
+    run = import_to(tmp_path / "a", tmp_path / "run")
+    records = run.records()
+    assert [record.tap.split(".")[-2] for record in records] == ["in", "out"] * 2
+    assert [record.occurrence for record in records] == [0, 0, 1, 1]
+    assert run.read_words(records[0])[0].tolist() == [0x3F80, 0x7FC0, 0x8000]
+    assert run.read_words(records[3])[0].tolist() == [0x4040, 0x7FC0, 0x8000]
+    assert [source.seq for source in records[3].inputs] == [2]

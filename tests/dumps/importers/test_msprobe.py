@@ -3,6 +3,7 @@
 import json
 import math
 
+import pytest
 import torch
 
 from tests.support.importing import import_to, run_cli
@@ -106,3 +107,31 @@ def test_what_is_broken_planted_or_outside_is_refused(tmp_path):
     file.write_text(file.read_text()[:-9])
     code, _, err = run_cli("inspect", tmp_path / "c")
     assert code == 2 and "Traceback" not in err
+
+
+@pytest.mark.parametrize("task", ["tensor", "statistics", "md5"])
+def test_the_tool_itself(tmp_path, task):
+    debugger_module = pytest.importorskip("msprobe.pytorch")
+    settings = {"level": "L0", "step": [], "rank": [], "dump_path": str(tmp_path / "a")}
+    mode = {"data_mode": ["all"], "scope": [], "list": []}
+    kind = "statistics" if task == "md5" else task
+    if task == "md5":
+        mode["summary_mode"] = "md5"
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"task": kind, **settings, kind: mode}))
+    debugger = debugger_module.PrecisionDebugger(config_path=str(config))
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+    debugger.start(model)
+    expected = model(torch.ones(2, 4))
+    debugger.stop()
+    debugger.step()
+    run = import_to(tmp_path / "a", tmp_path / "run")
+    found = {record.tap: record for record in run.records()}
+    assert run.manifest.capture["source"]["format"] == "msprobe"
+    suffix = {"tensor": "", "statistics": ".statistics", "md5": ".crc32"}[task]
+    record = next(r for tap, r in found.items() if tap.endswith(f"1.out.0{suffix}"))
+    if task == "tensor":
+        words = expected.detach().numpy().view("u4").reshape(-1)
+        assert run.read_words(record)[0].tolist() == words.tolist()
+    elif task == "statistics":
+        assert run.read_words(record)[0].view("f8")[0] == expected.max().item()
