@@ -8,8 +8,9 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
+from verify.dumps.format.input_lists import NOBODY
 from verify.dumps.format.layout import MAX_SIZE
-from verify.dumps.format.records import NOBODY, Records
+from verify.dumps.format.records import Records
 from verify.dumps.format.schema import Kept, Record
 from verify.formats import FORMATS
 

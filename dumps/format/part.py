@@ -172,7 +172,7 @@ class PartReader:
 
     def lines(self, records: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Lines of rows.parquet of the rows ``rows`` of records by their place in the part."""
-        return self._stop(records) - self._counts[records] + rows
+        return np.asarray(self._stop(records) - self._counts[records] + rows)
 
     def _stop(self, records: np.ndarray) -> np.ndarray:
         """The line behind the last one of each record."""

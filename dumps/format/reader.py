@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from verify.dumps.format import layout
 from verify.dumps.format.faults import corrupt, read_file
 from verify.dumps.format.files import Place, size_of
+from verify.dumps.format.input_lists import NOBODY
 from verify.dumps.format.intake import record_name
 from verify.dumps.format.invariants import first_fault
 from verify.dumps.format.part import PartReader
-from verify.dumps.format.records import NOBODY, Records, joined
+from verify.dumps.format.records import Records, joined
 from verify.dumps.format.row_table import RowTable
 from verify.dumps.format.schema import Manifest, Record, Rows
 from verify.dumps.format.tensors import cut_rows, read_rows

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from verify.dumps.format.input_lists import INPUT_KINDS, NOBODY, InputLists
 from verify.dumps.format.parquet import Columns
 from verify.dumps.format.record_table import RECORD_SCHEMA
-from verify.dumps.format.records import INPUT_KINDS, NOBODY, InputLists, Records
+from verify.dumps.format.records import Records
 from verify.dumps.format.schema import Record
 
 Numbers = NDArray[np.int64]

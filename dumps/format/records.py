@@ -9,61 +9,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, overload
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from verify.dumps.format.schema import Input, Record
+from verify.dumps.format.input_lists import INPUT_KINDS, NOBODY, InputLists, joined_lists
+from verify.dumps.format.schema import Record
 
 Numbers = NDArray[np.int64]
 
-INPUT_KINDS: Final = ("record", "weight", "value", "unknown")
 _RANK_BIT: Final = 48  # of a key; a seq has fewer bits (layout.MAX_SIZE)
-NOBODY: Final = -1
-"""Stands for no record, and for no text."""
-
-
-@dataclass(slots=True)
-class InputLists:
-    """Lists of inputs, of which records may share one."""
-
-    starts: Numbers
-    """First input of each list, and the number of inputs at the end."""
-    kind: NDArray[np.int8]
-    """Place in :data:`INPUT_KINDS`."""
-    back: Numbers
-    """``seq`` of the reader minus that of the record read; 0 for other kinds."""
-    name: NDArray[np.int32]
-    digest: NDArray[np.int32]
-    texts: list[str]
-    """What ``name`` and ``digest`` count in; :data:`NOBODY` for none."""
-
-    @classmethod
-    def empty(cls) -> InputLists:
-        none = np.zeros(0, np.int32)
-        starts, back = np.zeros(1, np.int64), np.zeros(0, np.int64)
-        return cls(starts, np.zeros(0, np.int8), back, none, none, [])
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    def of(self, number: int, seq: int) -> list[Input]:
-        """One list, as the record ``seq`` reads it."""
-        return [
-            Input(
-                kind=INPUT_KINDS[self.kind[at]],
-                seq=seq - int(self.back[at]) if self.kind[at] == 0 else None,
-                name=self._text(self.name[at]),
-                digest=self._text(self.digest[at]),
-            )
-            for at in range(self.starts[number], self.starts[number + 1])
-        ]
-
-    def _text(self, code: np.int32) -> str | None:
-        return None if code == NOBODY else self.texts[code]
 
 
 class Records(Sequence[Record]):
@@ -106,25 +63,13 @@ class Records(Sequence[Record]):
         codes: dict[Any, int] = {}
         kinds: list[Record] = []
         kind = np.zeros(len(records), np.int32)
-        texts: dict[str, int] = {}
-        sources: list[tuple[int, int, int, int]] = []
         for number, record in enumerate(records):
             key = kind_key(record)
             if key not in codes:
                 codes[key] = len(kinds)
                 kinds.append(as_kind(record))
             kind[number] = codes[key]
-            sources += [_coded(source, record.seq, texts) for source in record.inputs]
-        columns = np.array(sources, np.int64).reshape(-1, 4).T
-        counts = [len(record.inputs) for record in records]
-        lists = InputLists(
-            np.concatenate([np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)]),
-            columns[0].astype(np.int8),
-            columns[1],
-            columns[2].astype(np.int32),
-            columns[3].astype(np.int32),
-            list(texts),
-        )
+        lists = InputLists.of_records(records)
         return cls(
             kinds,
             lists,
@@ -307,15 +252,6 @@ def as_kind(record: Record) -> Record:
     return kind
 
 
-def _coded(source: Input, seq: int, texts: dict[str, int]) -> tuple[int, int, int, int]:
-    name, digest = (
-        NOBODY if text is None else texts.setdefault(text, len(texts))
-        for text in (source.name, source.digest)
-    )
-    back = seq - source.seq if source.kind == "record" and source.seq is not None else 0
-    return INPUT_KINDS.index(source.kind), back, name, digest
-
-
 def _concatenated(pieces: list[NDArray[Any]], limit: int) -> NDArray[Any]:
     """Codes below ``limit``, in as few bytes as hold them."""
     least = np.min_scalar_type(limit)
@@ -338,7 +274,7 @@ def joined(pieces: list[Records]) -> Records:
                 kinds.append(each)
             table[number] = codes[key]
         kind.append(table[piece.kind])
-    lists = _joined_lists([piece.lists for piece in pieces])
+    lists = joined_lists([piece.lists for piece in pieces])
     ends = np.cumsum([0, *(len(piece.lists) for piece in pieces)])
     list_of = [
         piece.list_of.astype(np.int32) + np.int32(end)
@@ -355,27 +291,4 @@ def joined(pieces: list[Records]) -> Records:
         kind=_concatenated(kind or [nothing], len(kinds)),
         list_of=_concatenated(list_of or [nothing], len(lists)),
         **{name: column(name) for name in ("rank", "seq", "step", "epoch", "same_as")},
-    )
-
-
-def _joined_lists(pieces: list[InputLists]) -> InputLists:
-    if not pieces:
-        return InputLists.empty()
-    codes: dict[str, int] = {}
-    names, digests = [], []
-    for piece in pieces:
-        table = np.array(
-            [*(codes.setdefault(text, len(codes)) for text in piece.texts), NOBODY], np.int32
-        )
-        names.append(table[piece.name])  # NOBODY is the last entry
-        digests.append(table[piece.digest])
-    ends = np.cumsum([0, *(len(piece.kind) for piece in pieces)])
-    starts = [piece.starts[:-1] + end for piece, end in zip(pieces, ends, strict=False)]
-    return InputLists(
-        np.concatenate([*starts, ends[-1:]]).astype(np.int64),
-        np.concatenate([piece.kind for piece in pieces]),
-        np.concatenate([piece.back for piece in pieces]),
-        np.concatenate(names),
-        np.concatenate(digests),
-        list(codes),
     )

@@ -16,7 +16,8 @@ from verify.bisect.taps import LOGITS, TOKENS
 from verify.compare.align import rows_by_tap
 from verify.compare.run import RowComparison
 from verify.compare.stand_ins import holds_floats
-from verify.dumps.format.records import NOBODY, Records
+from verify.dumps.format.input_lists import NOBODY
+from verify.dumps.format.records import Records
 
 Rows = NDArray[np.int64]
 

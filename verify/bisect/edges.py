@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from verify.bisect.marks import input_records, is_keyed
 from verify.compare.index import RowIndex
-from verify.dumps.format.records import NOBODY
+from verify.dumps.format.input_lists import NOBODY
 
 Rows = NDArray[np.int64]
 

@@ -12,7 +12,8 @@ from verify.bisect.marks import Limits, Marks, merged
 from verify.compare.align import rows_by_pair
 from verify.compare.index import PADDING, RowIndex
 from verify.compare.run import RowComparison
-from verify.dumps.format.records import NOBODY, Records
+from verify.dumps.format.input_lists import NOBODY
+from verify.dumps.format.records import Records
 from verify.dumps.format.schema import Input, Manifest, Record
 from verify.dumps.format.tokens import TOKENS_IN
 from verify.dumps.window import Window

@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from verify.dumps.format import Dump
-from verify.dumps.format.records import NOBODY, Records, small
+from verify.dumps.format.input_lists import NOBODY
+from verify.dumps.format.records import Records, small
 from verify.dumps.format.row_table import RowTable
 from verify.dumps.format.schema import Record
 from verify.dumps.summaries import STATISTICS

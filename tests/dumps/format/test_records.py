@@ -10,10 +10,11 @@ import pytest
 
 from tests.dumps.format.small_dumps import make_manifest, make_record, make_rows, random_words
 from verify.dumps.format import DumpWriter, open_dump, record_columns
+from verify.dumps.format.input_lists import NOBODY
 from verify.dumps.format.invariants import RecordChain, first_fault
 from verify.dumps.format.record_columns import decode_records
 from verify.dumps.format.record_table import encode_records
-from verify.dumps.format.records import NOBODY, Records, joined
+from verify.dumps.format.records import Records, joined
 from verify.dumps.format.schema import Input, Record
 
 WORDS = random_words(3, 8)
