@@ -1,7 +1,11 @@
 """msprobe's dumps, written as its documentation says."""
 
+import importlib.util
 import json
 import math
+import subprocess
+import sys
+import zlib
 
 import pytest
 import torch
@@ -109,29 +113,41 @@ def test_what_is_broken_planted_or_outside_is_refused(tmp_path):
     assert code == 2 and "Traceback" not in err
 
 
+_PROGRAM = """
+import sys, torch
+from msprobe.pytorch import PrecisionDebugger
+torch.manual_seed(0)
+debugger = PrecisionDebugger(config_path=sys.argv[1])
+model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
+debugger.start(model)
+out = model(torch.ones(2, 4))
+debugger.stop()
+debugger.step()
+torch.save(out.detach(), sys.argv[2])
+"""
+
+
 @pytest.mark.parametrize("task", ["tensor", "statistics", "md5"])
 def test_the_tool_itself(tmp_path, task):
-    debugger_module = pytest.importorskip("msprobe.pytorch")
-    settings = {"level": "L0", "step": [], "rank": [], "dump_path": str(tmp_path / "a")}
-    mode = {"data_mode": ["all"], "scope": [], "list": []}
+    if importlib.util.find_spec("msprobe") is None:
+        pytest.skip("msprobe is not installed")
     kind = "statistics" if task == "md5" else task
-    if task == "md5":
-        mode["summary_mode"] = "md5"
-    config = tmp_path / "config.json"
-    config.write_text(json.dumps({"task": kind, **settings, kind: mode}))
-    debugger = debugger_module.PrecisionDebugger(config_path=str(config))
-    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
-    debugger.start(model)
-    expected = model(torch.ones(2, 4))
-    debugger.stop()
-    debugger.step()
+    mode = {"data_mode": ["all"], "scope": [], "list": []}
+    mode |= {"summary_mode": "md5"} if task == "md5" else {}
+    settings = {"task": kind, "level": "L0", "step": [], "rank": [], kind: mode}
+    config, expected = tmp_path / "config.json", tmp_path / "expected.pt"
+    config.write_text(json.dumps({**settings, "dump_path": str(tmp_path / "a")}))
+    # Its debugger is one for a process.
+    subprocess.run([sys.executable, "-c", _PROGRAM, config, expected], check=True, cwd=tmp_path)
+    out = torch.load(expected, weights_only=True)
     run = import_to(tmp_path / "a", tmp_path / "run")
-    found = {record.tap: record for record in run.records()}
     assert run.manifest.capture["source"]["format"] == "msprobe"
     suffix = {"tensor": "", "statistics": ".statistics", "md5": ".crc32"}[task]
-    record = next(r for tap, r in found.items() if tap.endswith(f"1.out.0{suffix}"))
+    record = next(r for r in run.records() if r.tap.endswith(f"1.out.0{suffix}"))
+    words = run.read_words(record)[0]
     if task == "tensor":
-        words = expected.detach().numpy().view("u4").reshape(-1)
-        assert run.read_words(record)[0].tolist() == words.tolist()
+        assert words.tolist() == out.numpy().view("u4").reshape(-1).tolist()
     elif task == "statistics":
-        assert run.read_words(record)[0].view("f8")[0] == expected.max().item()
+        assert words.view("f8")[0] == out.max().item()
+    else:
+        assert words[0] == zlib.crc32(out.numpy().tobytes())
