@@ -20,6 +20,7 @@ import numpy as np
 from numpy.lib import format as npy
 
 from verify.dumps.importers.faults import broken, refused
+from verify.dumps.importers.names import natural
 from verify.dumps.importers.observation import Tensor
 from verify.errors import VerifyError
 from verify.formats import FORMATS, word_dtype
@@ -148,7 +149,8 @@ def _read_safetensors(path: Path) -> Iterator[tuple[str, Tensor]]:
         entries = deserialize(_open(path).getvalue())  # type: ignore[no-untyped-call]
     except SafetensorError as error:
         raise broken(path, error) from None
-    for name, entry in entries:
+    # They come in no order.
+    for name, entry in sorted(entries, key=lambda pair: natural(pair[0])):
         dtype = _SAFETENSORS.get(entry["dtype"])
         if dtype is None:
             raise broken(f"{path}: {name}", f"elements of {entry['dtype']}", "save another dtype")
