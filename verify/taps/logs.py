@@ -6,7 +6,7 @@ shapes; what is left stands in one log alone and is listed as that.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,36 +76,65 @@ def _operations(dump: Dump) -> dict[int, Operation]:
 def _matches(a: dict[int, Operation], b: dict[int, Operation]) -> Iterator[tuple[int, int]]:
     """Pairs (number in B, number in A), ascending in both: as many as there can be, and of those
     alignments one in which most hashes agree."""
-    x, y = [*a.values()], [*b.values()]
-    head = _common(x, y)
-    tail = _common(x[head:][::-1], y[head:][::-1])
-    middle = _longest(x[head : len(x) - tail], y[head : len(y) - tail])
-    pairs = [(i, i) for i in range(head)]
-    pairs += [(head + i, head + j) for i, j in middle]
-    pairs += [(len(x) - i, len(y) - i) for i in range(tail, 0, -1)]
     numbers_a, numbers_b = [*a], [*b]
-    yield from ((numbers_b[j], numbers_a[i]) for i, j in pairs)
+    for i, j in match_operations([*a.values()], [*b.values()]):
+        yield numbers_b[j], numbers_a[i]
 
 
-def _common(x: list[Operation], y: list[Operation]) -> int:
+def match_operations(x: list[Operation], y: list[Operation]) -> list[tuple[int, int]]:
+    """Places (in x, in y) of a longest common subsequence; among several, one in which most hashes
+    agree (where the logs are too long for that, the beginning and end that agree in their keys are
+    matched first).
+
+    Raises:
+        NotComparableError: so much differs that the table of all pairs has no place in memory.
+    """
+    found = _trimmed(x, y, _same)
+    if found is None:
+        found = _trimmed(x, y, _same_key)
+    if found is None:
+        raise NotComparableError(
+            "the logs have too little in common to be aligned",
+            found=f"{len(x)} against {len(y)} operations",
+            allowed=f"a product of at most {_CELLS:,} between a common beginning and end",
+            hint="log a part of the model, or fewer steps",
+        )
+    return found
+
+
+def _same(one: Operation, other: Operation) -> bool:
+    return one == other
+
+
+def _same_key(one: Operation, other: Operation) -> bool:
+    return one.key == other.key
+
+
+def _trimmed(
+    x: list[Operation], y: list[Operation], same: Callable[[Operation, Operation], bool]
+) -> list[tuple[int, int]] | None:
+    """The matches, where beginning and end are matched as long as they are the same; None where what
+    is between them is too long."""
+    head = _common(x, y, same)
+    tail = _common(x[head:][::-1], y[head:][::-1], same)
+    inner_x, inner_y = x[head : len(x) - tail], y[head : len(y) - tail]
+    if len(inner_x) * len(inner_y) > _CELLS:
+        return None
+    pairs = [(i, i) for i in range(head)]
+    pairs += [(head + i, head + j) for i, j in _longest(inner_x, inner_y)]
+    return pairs + [(len(x) - i, len(y) - i) for i in range(tail, 0, -1)]
+
+
+def _common(
+    x: list[Operation], y: list[Operation], same: Callable[[Operation, Operation], bool]
+) -> int:
     """How many operations both begin with."""
-    same = (one.key == other.key for one, other in zip(x, y, strict=False))
-    return next((i for i, equal in enumerate(same) if not equal), min(len(x), len(y)))
+    equal = (same(one, other) for one, other in zip(x, y, strict=False))
+    return next((i for i, each in enumerate(equal) if not each), min(len(x), len(y)))
 
 
 def _longest(x: list[Operation], y: list[Operation]) -> list[tuple[int, int]]:
-    """A longest common subsequence, by the table of all pairs of prefixes, a row at a time.
-
-    Raises:
-        NotComparableError: so much differs that the table has no place in memory.
-    """
-    if len(x) * len(y) > _CELLS:
-        raise NotComparableError(
-            "the logs have too little in common to be aligned",
-            found=f"{len(x)} against {len(y)} operations between a common beginning and end",
-            allowed=f"a product of at most {_CELLS:,}",
-            hint="log a part of the model, or fewer steps",
-        )
+    """A longest common subsequence, by the table of all pairs of prefixes, a row at a time."""
     keys, hashes = _codes(x, y, "key"), _codes(x, y, "hashes")
     match = min(len(x), len(y)) + 1  # one more pair outweighs all agreement of hashes
     best = np.zeros((len(x) + 1, len(y) + 1), np.int32)
