@@ -50,9 +50,10 @@ def _render_origin(number: int, origin: Origin, console: Console) -> None:
 
 
 def _inputs(origin: Origin) -> str:
-    shown = [printable(name) for name in origin.inputs[:INPUTS_SHOWN]]
+    recorded = [name for name in origin.inputs if name != "unknown"]
+    shown = [printable(name) for name in recorded[:INPUTS_SHOWN]]
     if not shown:
         return "none recorded"
-    if len(origin.inputs) > INPUTS_SHOWN:
-        shown.append(f"and {len(origin.inputs) - INPUTS_SHOWN} more")
+    if len(recorded) > INPUTS_SHOWN:
+        shown.append(f"and {len(recorded) - INPUTS_SHOWN} more")
     return ("all equal: " if origin.proven else "recorded and equal: ") + ", ".join(shown)
