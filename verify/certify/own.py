@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -21,8 +21,10 @@ from verify.bounds import Bound
 from verify.certify.attention import certify_core, is_attention
 from verify.certify.declare import declare
 from verify.certify.inputs import gather_inputs, read_values
+from verify.certify.llamacpp import certify_product, is_llamacpp
 from verify.certify.ranks import certify_parts
-from verify.certify.weights import WeightSource
+from verify.certify.weights import WeightSource, gguf_path
+from verify.compare.index import RowIndex
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record
 from verify.errors import ArgumentError, VerifyError
@@ -58,6 +60,8 @@ class _Found:
     used: float
     reason: str
     ranks: tuple[int, ...] = ()
+    convention: str = ""
+    """What the side computes by design where it is no plain operation."""
 
 
 def own_roundings(a: Dump, b: Dump, weights: str | None) -> Checker:
@@ -71,6 +75,7 @@ def own_roundings(a: Dump, b: Dump, weights: str | None) -> Checker:
         "A": WeightSource(weights, a.manifest),
         "B": WeightSource(weights, b.manifest),
     }
+    gguf = gguf_path(weights) if is_llamacpp(a) or is_llamacpp(b) else None
 
     def check(op: Op) -> LocalFinding | None:
         x = op.compared.alignment
@@ -79,7 +84,7 @@ def own_roundings(a: Dump, b: Dump, weights: str | None) -> Checker:
         found = [
             judged
             for side, index, entries in sides
-            if (judged := _judge(side, index.dump, index, entries[rows], sources[side])) is not None
+            if (judged := _judge(side, index, entries[rows], sources[side], gguf)) is not None
         ]
         return _conclude(op, found)
 
@@ -94,8 +99,11 @@ def _conclude(op: Op, found: list[_Found]) -> LocalFinding | None:
     suspect = any(each.outcome is Outcome.SUSPECT for each in found)
     outcome = Outcome.DEFECT if broken else Outcome.SUSPECT if suspect else Outcome.EXPLAINED
     verdict = _VERDICTS[outcome]
+    conventions = sorted({each.convention for each in found} - {""})
+    if verdict is Verdict.ROUNDING and conventions:
+        verdict = Verdict.PRECISION
     named = "".join(f"{each.side}: {each.reason}. " for each in (broken or found)).strip()
-    title = _TITLES[verdict]
+    title = _TITLES[verdict] if verdict in _TITLES else f"by design: {'; '.join(conventions)}"
     if broken:
         title = f"{' and '.join(each.side for each in broken)}: {title}"
     ranks = sorted({rank for each in broken for rank in each.ranks})
@@ -116,16 +124,22 @@ def _conclude(op: Op, found: list[_Found]) -> LocalFinding | None:
 
 
 def _judge(
-    side: str, dump: Dump, index: Any, entries: np.ndarray, weights: WeightSource
+    side: str, index: RowIndex, entries: np.ndarray, weights: WeightSource, gguf: Path | None
 ) -> _Found | None:
     """The worst of the records that hold these rows; None where one cannot be judged."""
+    dump = index.dump
     numbers = list(dict.fromkeys(index.record[entries].tolist()))[:_CALLS]
     found = []
     for number in numbers:
         record = dump.holder(index.records[number])
         here = entries[index.record[entries] == number]
         try:
-            found.append(_judge_record(side, dump, record, index.rows(here), weights))
+            if gguf is not None and is_llamacpp(dump):
+                outcome, used, how = certify_product(dump, record, index.rows(here), gguf)
+                reason = f"{how} use {used:.3g} of their bound"
+                found.append(_Found(side, outcome, used, reason, convention=how))
+            else:
+                found.append(_judge_record(side, dump, record, index.rows(here), weights))
         except VerifyError:
             return None  # an operation, inputs or weights that no reference has
     return max(found, key=lambda each: (each.outcome is Outcome.DEFECT, each.used), default=None)
@@ -150,6 +164,7 @@ def _judge_record(
     named = with_weights(dump, record)
     op = declare(named, dump.manifest, None, {})
     inputs = gather_inputs(dump, named, op, weights, {})
+    _check_rows(dump, record)
     output = read_values(dump, record)
     some = _some(rows, len(output))
     if "x" in inputs and getattr(inputs["x"], "ndim", 2) == 3:
@@ -183,6 +198,31 @@ def _moved(side: str, dump: Dump, record: Record) -> _Found:
     outcome = Outcome.EXPLAINED if same else Outcome.DEFECT
     reason = f"{'only moves' if same else 'changes'} the values of {source.tap}"
     return _Found(side, outcome, 0.0 if same else math.inf, reason)
+
+
+def _check_rows(dump: Dump, record: Record) -> None:
+    """That what was read has the rows of the record: logits of a prompt, for one, are of its last
+    position, and what they read is of all.
+
+    Raises:
+        ArgumentError: an input has other rows.
+    """
+    ours = dump.rows(record)
+    for source in record.inputs:
+        if source.kind != "record" or source.seq is None:
+            continue
+        other = dump.record(source.seq, record.rank)
+        theirs = dump.rows(other)
+        if not (
+            np.array_equal(ours.position, theirs.position)
+            and np.array_equal(ours.sequence, theirs.sequence)
+        ):
+            raise ArgumentError(
+                "an input has other rows",
+                where=record.tap,
+                found=other.tap,
+                allowed="the same rows",
+            )
 
 
 def with_weights(dump: Dump, record: Record) -> Record:

@@ -101,3 +101,16 @@ def _in_dtypes(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         if tensor.is_floating_point() and tensor.dtype != dtype:
             yield tensor.to(dtype)
+
+
+def gguf_path(where: str | None) -> Path | None:
+    """The GGUF file that weights come from: the file itself, or that of a packaged model."""
+    if where is None:
+        return None
+    if where.endswith(".gguf"):
+        return Path(where)
+    from verify.dumps.hf.packaged import PACKAGED_MODELS, part_paths
+
+    model = PACKAGED_MODELS.get(where)
+    parts = [] if model is None else part_paths(model)
+    return parts[0] if len(parts) == 1 else None

@@ -1,0 +1,1 @@
+"""Runs of llama.cpp, recorded through its evaluation callback (docs/llamacpp.md)."""
