@@ -131,10 +131,10 @@ def _call(entry: Any, number: int, path: Path) -> Call | None:
     kind = entry.get("type")
     if kind == "op":
         call = _begin(str(entry.get("op_name")), entry)
-        leaves = _plain(entry.get("tensor_hash_leaves"), where) or {}
-        logged = _plain(entry.get("log"), where) or {}
-        call.inputs = _given(leaves, "input") or _inputs(logged.get("input_hash"))
-        call.outputs = _given(leaves, "output") or list(_leaves(logged.get("hash"), ""))
+        leaves = _table(entry.get("tensor_hash_leaves"), where)
+        logged = _table(entry.get("log"), where)
+        call.inputs = _given(leaves, "input", where) or _inputs(logged.get("input_hash"))
+        call.outputs = _given(leaves, "output", where) or list(_leaves(logged.get("hash"), ""))
     elif kind == "triton_kernel":
         call = _begin(f"triton.{entry.get('kernel_name')}", entry)
         call.inputs = list(_leaves(_plain(entry.get("pre_hashes"), where), ""))
@@ -154,6 +154,14 @@ def _begin(name: str, entry: dict[str, Any]) -> Call:
     return Call(name, entry["call_depth"], " ".join(shapes), arguments[:_SHOWN])
 
 
+def _table(value: Any, where: str) -> dict[str, Any]:
+    """A typed value that has to be a table; nothing is an empty one."""
+    found = _plain(value, where)
+    if found is not None and not isinstance(found, dict):
+        raise broken(where, f"{type(found).__name__} where a table of hashes stands")
+    return found or {}
+
+
 def _plain(value: Any, where: str) -> Any:
     """A typed value of the log as the value itself."""
     if value is None:
@@ -161,8 +169,8 @@ def _plain(value: Any, where: str) -> Any:
     kind = value.get("type") if isinstance(value, dict) else None
     if kind == "scalar":
         return value.get("value")
-    if kind == "nonfinite_float" and value.get("value") in _NONFINITE:
-        return _NONFINITE[value["value"]]
+    if kind == "nonfinite_float" and str(value.get("value")) in _NONFINITE:
+        return _NONFINITE[str(value["value"])]
     items = value.get("items") if isinstance(value, dict) else None
     if kind in ("tuple", "list") and isinstance(items, list):
         return tuple(_plain(item, where) for item in items)
@@ -182,10 +190,13 @@ def _inputs(value: Any) -> list[Leaf]:
     return list(_leaves(value, ""))
 
 
-def _given(leaves: dict[str, Any], side: str) -> list[Leaf]:
+def _given(leaves: dict[str, Any], side: str, where: str) -> list[Leaf]:
     """Hashes that a newer log lists with their paths in the tree."""
     found: list[Leaf] = []
-    for pair in leaves.get(side) or ():
+    pairs = leaves.get(side)
+    if pairs is not None and not isinstance(pairs, tuple):
+        raise broken(where, f"{type(pairs).__name__} where a list of hashes stands")
+    for pair in pairs or ():
         if isinstance(pair, tuple) and len(pair) == 2:
             parts = _PATH.findall(str(pair[0]))
             if side == "input" and parts:  # the first part tells args from kwargs

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from verify.errors import DumpError
+from verify.errors import DumpError, VerifyError
+
+_TRIPS: Final = (
+    ArithmeticError, AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
 
 
 def broken(path: object, found: object, hint: str | None = None) -> DumpError:
@@ -30,16 +36,45 @@ def refused(path: object, found: str) -> DumpError:
     )
 
 
+def read_bytes(path: Path) -> bytes:
+    """What a file holds.
+
+    Raises:
+        DumpError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise broken(path, error.strerror) from None
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file holds.
 
     Raises:
         DumpError: it cannot be read, or is no JSON.
     """
+    data = read_bytes(path)
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
         raise broken(path, error) from None
+
+
+@contextmanager
+def unexpected_shapes(path: Path) -> Iterator[None]:
+    """What a reader trips over inside a foreign file is a fault of that file, not of the program:
+    well-formed JSON holds anything, a number where a table stands included.
+
+    Raises:
+        DumpError: in the place of the errors that values of another type raise.
+    """
+    try:
+        yield
+    except VerifyError:
+        raise
+    except _TRIPS as error:
+        raise broken(path, f"a value of another kind than expected ({error})"[:300]) from error
 
 
 def inside(root: Path, name: object, where: Path) -> Path:

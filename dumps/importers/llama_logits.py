@@ -14,7 +14,7 @@ import numpy as np
 
 from verify.dumps.format.schema import Sequence
 from verify.dumps.hf.prompts import name_sequences
-from verify.dumps.importers.faults import broken
+from verify.dumps.importers.faults import broken, read_bytes
 from verify.dumps.importers.observation import (
     Format,
     Imported,
@@ -60,7 +60,7 @@ def read(path: Path, options: Options) -> Imported:
 
 
 def _words(path: Path) -> np.ndarray:
-    data = path.read_bytes()
+    data = read_bytes(path)
     if not data or len(data) % 4:
         raise broken(path, f"{len(data)} bytes", "the file holds numbers of 4 bytes each")
     return np.frombuffer(data, np.uint32)

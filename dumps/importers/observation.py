@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verify.dumps.format.schema import Sequence
+from verify.dumps.importers.faults import broken
 
 STANDS_FOR: Final = "stands_for"
 """Attribute of a record that holds facts about a tensor instead of the tensor: ``hash`` or
@@ -111,9 +112,17 @@ def statistics_of(
 
 def hash_of(algorithm: str, value: float, **attributes: Any) -> tuple[Tensor, dict[str, Any]]:
     """A tensor of one element that holds a hash of another one by ``algorithm``: float64 for a
-    hash that is a real number, else uint64 (int64 below zero)."""
+    hash that is a real number, else uint64 (int64 below zero).
+
+    Raises:
+        DumpError: an integer that 64 bits do not hold; cut, two of them could look equal.
+    """
     known = {STANDS_FOR: "hash", "algorithm": algorithm, **attributes}
     if isinstance(value, float):
         return Tensor(np.array([value]).view(np.uint64), "float64"), known
+    if not -(1 << 63) <= value < 1 << 64:
+        raise broken(
+            algorithm, f"a hash of {value.bit_length()} bits", "hashes have 64 bits at most"
+        )
     dtype = "uint64" if value >= 0 else "int64"
     return Tensor(np.array([value & (1 << 64) - 1], np.uint64), dtype), known

@@ -52,7 +52,10 @@ def is_own(path: str | Path) -> bool:
     if not place.is_dir():
         return False
     manifest = place / layout.MANIFEST
-    if manifest.is_file() and FORMAT_NAME.encode() in manifest.read_bytes():
-        return True
+    try:
+        if manifest.is_file() and FORMAT_NAME.encode() in manifest.read_bytes():
+            return True
+    except OSError:
+        return True  # opening it as a dump says what is wrong
     ranks = [entry for entry in place.iterdir() if layout.rank_of(entry.name) is not None]
     return any(layout.part_of(part.name) is not None for rank in ranks for part in rank.glob("*"))

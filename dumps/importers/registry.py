@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,8 @@ from verify.dumps.importers import (
     tensorrt_llm,
     torchlens,
 )
-from verify.dumps.importers.observation import Format, Imported, Options
+from verify.dumps.importers.faults import unexpected_shapes
+from verify.dumps.importers.observation import Format, Imported, Observation, Options
 from verify.errors import ArgumentError, DumpError
 
 FORMATS: Final[tuple[Format, ...]] = (
@@ -72,7 +74,15 @@ def open_source(path: Path, name: str | None = None, options: Options | None = N
             allowed=", ".join(format.name for format in FORMATS),
             hint="docs/importers.md says what each of them looks like; --format names one",
         )
-    return found.read(path, options or Options())
+    with unexpected_shapes(path):
+        imported = found.read(path, options or Options())
+    imported.observations = _guarded(imported.observations, path)
+    return imported
+
+
+def _guarded(observations: Iterator[Observation], path: Path) -> Iterator[Observation]:
+    with unexpected_shapes(path):
+        yield from observations
 
 
 def by_name(name: str) -> Format:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy
 
-from verify.dumps.importers.faults import broken, refused
+from verify.dumps.importers.faults import broken, read_bytes, refused
 from verify.dumps.importers.names import natural
 from verify.dumps.importers.observation import Tensor
 from verify.errors import VerifyError
@@ -90,10 +90,7 @@ def _kind_of_zip(path: Path) -> str:
 
 
 def _open(path: Path) -> io.BytesIO:
-    try:
-        return io.BytesIO(path.read_bytes())
-    except OSError as error:
-        raise broken(path, error.strerror) from None
+    return io.BytesIO(read_bytes(path))
 
 
 def read_npy(file: Any, where: object, raw_dtype: str | None = None) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from verify.dumps.importers.faults import broken, inside, read_json
+from verify.dumps.importers.faults import broken, inside, read_bytes, read_json
 from verify.dumps.importers.observation import Format, Imported, Observation, Options, Source
 from verify.dumps.importers.tensor_files import read_tensors
 
@@ -54,10 +54,7 @@ def _observations(root: Path, entries: list[dict[str, Any]], file: Path) -> Iter
 
 
 def _check(blob: Path, expected: Any) -> None:
-    try:
-        found = hashlib.sha256(blob.read_bytes()).hexdigest()
-    except OSError as error:
-        raise broken(blob, error.strerror) from None
+    found = hashlib.sha256(read_bytes(blob)).hexdigest()
     if found != expected:
         raise broken(blob, f"SHA-256 {found}, the manifest says {expected}")
 

@@ -20,6 +20,9 @@ from verify.dumps.importers.observation import Imported, Observation, Source
 from verify.dumps.summaries import row_sketches, row_statistics
 from verify.errors import DumpExistsError
 
+_MOST_RANKS = 4096
+"""Every rank is a folder and a chain of parts, also one without a tensor; larger numbers in file
+names have been process ids and the like."""
 _ROW_AXES = ("b", "t", "s")
 
 
@@ -45,6 +48,12 @@ def write_run(imported: Imported, out: Path) -> int:
 
 def _write(imported: Imported, out: Path) -> int:
     source = imported.source
+    if source.ranks > _MOST_RANKS:
+        raise broken(
+            source.path,
+            f"rank {source.ranks - 1}",
+            f"ranks up to {_MOST_RANKS - 1} are taken; is that number in a file name a rank?",
+        )
     manifest = _manifest(source)
     with ExitStack() as stack:
         # Left in reverse: rank 0 closes after all others.

@@ -130,6 +130,21 @@ def test_values_are_those_of_the_log(tmp_path):
     assert found[f"{number}.aten.mul.Tensor.out.norm"].view("f8") == norm == math.inf
 
 
+def line(fields):
+    """A log with one line that has these fields."""
+    call = f'{{"type": "op", "op_name": "aten.add", "call_depth": 1, {fields}}}'
+    return f'{{"format": "{FORMAT}", "version": 1, "logs": [{call}]}}'
+
+
+def leaves(side):
+    return f'"tensor_hash_leaves": {{"type": "dict", "items": [["input", {side}]]}}'
+
+
+def hashed(number):
+    value = f'{{"type": "scalar", "value": {number}}}'
+    return f'"log": {{"type": "dict", "items": [["hash", {value}]]}}'
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -137,6 +152,10 @@ def test_values_are_those_of_the_log(tmp_path):
         (f'{{"format": "{FORMAT}", "version": 2, "logs": []}}', "version 2"),
         (f'{{"format": "{FORMAT}", "version": 1, "logs": [3]}}', "call_depth"),
         (f'{{"format": "{FORMAT}", "version": 1, "logs": []}}', "no tensor"),
+        (line('"log": {"type": "scalar", "value": 3}'), "int where a table of hashes stands"),
+        (line(leaves('{"type": "scalar", "value": 3}')), "int where a list of hashes stands"),
+        (line(leaves('{"type": "nonfinite_float", "value": []}')), "unknown type"),
+        (line(hashed("1" + 30 * "0")), "a hash of 100 bits"),
     ],
 )
 def test_broken_logs_are_refused(tmp_path, text, said):

@@ -181,3 +181,25 @@ def test_hugging_face_tree(tmp_path, use_repr):
         tree.write_text(tree.read_text().replace("./", "../../", 1))
         code, _, err = run_cli("inspect", folder)
         assert code == 2 and "outside of the dump" in err
+
+
+def tree(root, child, stored="./x.safetensors"):
+    leaf = {"shape": "torch.Size([3])", "dtype": "torch.bfloat16", "value": stored}
+    node = {"module_path": "M", "inputs": None, "outputs": leaf, "children": child}
+    root.mkdir()
+    (root / "M_debug_tree_FULL_TENSORS.json").write_text(json.dumps(node))
+
+
+def test_a_planted_object_beside_a_tree_is_not_run(tmp_path):
+    touched = tmp_path / "touched"
+    tree(tmp_path / "a", [])
+    torch.save(Planted(touched), tmp_path / "a" / "x.safetensors")
+    code, _, err = run_cli("inspect", tmp_path / "a")
+    assert code == 2 and "Traceback" not in err and not touched.exists()
+
+
+@pytest.mark.parametrize("child", [3, {"x": 1}, "text", [3], [[]]])
+def test_values_of_another_kind_are_faults_of_the_file(tmp_path, child):
+    tree(tmp_path / "a", child, stored=None)
+    code, _, err = run_cli("inspect", tmp_path / "a")
+    assert code == 2 and "a foreign dump cannot be read" in err

@@ -130,6 +130,22 @@ def test_a_planted_object_in_meta_is_refused(tmp_path):
     assert code == 2 and "system" in err and not touched.exists()
 
 
+def test_a_planted_object_in_a_pass_is_refused(tmp_path):
+    folder = tmp_path / "a" / "TP0_PP0_Rank0_pid17"
+    folder.mkdir(parents=True)
+    touched = tmp_path / "touched"
+    torch.save({"model.layers.0.mlp": Planted(touched)}, folder / "Pass00000.pt")
+    code, _, err = run_cli("inspect", tmp_path / "a")
+    assert code == 2 and "system" in err and not touched.exists()
+
+
+def test_a_number_that_is_no_rank_is_refused_at_once(tmp_path):
+    """Each rank takes a folder, so a process id in the place of a rank must not be taken for one."""
+    dump(tmp_path / "a", 1, 0, "x", torch.ones(2), rank=999_999)
+    code, _, err = run_cli("import", tmp_path / "a", "--out", tmp_path / "run")
+    assert code == 2 and "rank 999999" in err and not (tmp_path / "run").exists()
+
+
 def test_a_truncated_file_is_refused(tmp_path):
     dump(tmp_path / "a", 1, 0, "x", torch.ones(2))
     (file,) = (tmp_path / "a").iterdir()
