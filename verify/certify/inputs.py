@@ -16,6 +16,7 @@ from verify.dumps.format.reader import Dump
 from verify.dumps.format.schema import Record
 from verify.errors import ArgumentError
 from verify.formats import decode
+from verify.taps.words import same_places
 
 Values = NDArray[Any]
 
@@ -39,6 +40,31 @@ def read_values(dump: Dump, record: Record) -> Values:
     words = dump.read_words(record)
     values: Values = decode(words, record.dtype)
     return values
+
+
+def only_input(dump: Dump, record: Record) -> Record:
+    """The one record that ``record`` was computed from, beside weights.
+
+    Raises:
+        ArgumentError: several inputs, or one that was not recorded.
+    """
+    read = [source for source in record.inputs if source.kind != "weight"]
+    if len(read) != 1 or read[0].seq is None:
+        raise ArgumentError("not one recorded input", where=record.tap, found=len(read), allowed=1)
+    return dump.record(read[0].seq, record.rank)
+
+
+def check_rows(dump: Dump, record: Record, read: Record) -> None:
+    """That an input has the rows of the record: the logits of a prompt, for one, are of its last
+    position, and what they read is of all.
+
+    Raises:
+        ArgumentError: it has others.
+    """
+    if not same_places(dump.rows(record), dump.rows(read)):
+        raise ArgumentError(
+            "an input has other rows", where=record.tap, found=read.tap, allowed="the same rows"
+        )
 
 
 def gather_inputs(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from verify.certify.inputs import read_values
+from verify.certify.inputs import check_rows, only_input, read_values
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record
 from verify.dumps.llamacpp.blocks import BLOCK, Weight, product, read_weight
@@ -47,13 +47,11 @@ def certify_product(
     """
     stored_dump = dump.stored if isinstance(dump, View) else dump
     node = _node(stored_dump, dump.making(record).sources[0] if isinstance(dump, View) else record)
-    source = _only_input(stored_dump, node)
+    source = only_input(stored_dump, node)
+    check_rows(stored_dump, node, source)
     x = read_values(stored_dump, source)[rows].astype(np.float32)
     weight = _weight(gguf, _weight_name(node.tap))
     exact, size = product(x, weight)
-    ours, theirs = stored_dump.rows(node), stored_dump.rows(source)
-    if not np.array_equal(ours.position, theirs.position):
-        raise ArgumentError("the input has other rows", where=node.tap, found=source.tap)
     output = read_values(stored_dump, node)[rows]
     limit = (x.shape[1] // BLOCK + 4) * _UNIT * size + np.finfo(np.float32).smallest_subnormal
     used = float(np.nan_to_num(np.abs(output - exact) / limit, nan=np.inf).max(initial=0.0))
@@ -64,7 +62,7 @@ def certify_product(
 def _node(dump: Dump, record: Record) -> Record:
     """The product itself, behind operations that only move its values."""
     while record.attributes.get("operation") in _MOVES:
-        source = _only_input(dump, record)
+        source = only_input(dump, record)
         if not np.array_equal(
             dump.read_words(record).reshape(-1), dump.read_words(source).reshape(-1)
         ):
@@ -76,13 +74,6 @@ def _node(dump: Dump, record: Record) -> Record:
             allowed="MUL_MAT",
         )  # fmt: skip
     return record
-
-
-def _only_input(dump: Dump, record: Record) -> Record:
-    read = [source.seq for source in record.inputs if source.kind == "record"]
-    if len(read) != 1 or read[0] is None:
-        raise ArgumentError("not one recorded input", where=record.tap, found=len(read), allowed=1)
-    return dump.record(read[0], record.rank)
 
 
 def _weight_name(tap: str) -> str:

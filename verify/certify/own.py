@@ -20,7 +20,7 @@ from verify.bisect.result import Verdict
 from verify.bounds import Bound
 from verify.certify.attention import certify_core, is_attention
 from verify.certify.declare import declare
-from verify.certify.inputs import gather_inputs, read_values
+from verify.certify.inputs import check_rows, gather_inputs, only_input, read_values
 from verify.certify.llamacpp import certify_product, is_llamacpp
 from verify.certify.ranks import certify_parts
 from verify.certify.weights import WeightSource, gguf_path
@@ -134,20 +134,23 @@ def _judge(
         record = dump.holder(index.records[number])
         here = entries[index.record[entries] == number]
         try:
-            if gguf is not None and is_llamacpp(dump):
-                outcome, used, how = certify_product(dump, record, index.rows(here), gguf)
-                reason = f"{how} use {used:.3g} of their bound"
-                found.append(_Found(side, outcome, used, reason, convention=how))
-            else:
-                found.append(_judge_record(side, dump, record, index.rows(here), weights))
+            found.append(_judge_record(side, dump, record, index.rows(here), weights, gguf))
         except VerifyError:
             return None  # an operation, inputs or weights that no reference has
     return max(found, key=lambda each: (each.outcome is Outcome.DEFECT, each.used), default=None)
 
 
 def _judge_record(
-    side: str, dump: Dump, record: Record, rows: np.ndarray, weights: WeightSource
+    side: str,
+    dump: Dump,
+    record: Record,
+    rows: np.ndarray,
+    weights: WeightSource,
+    gguf: Path | None,
 ) -> _Found:
+    if gguf is not None and is_llamacpp(dump):
+        outcome, used, how = certify_product(dump, record, rows, gguf)
+        return _Found(side, outcome, used, f"{how} use {used:.3g} of their bound", convention=how)
     if isinstance(dump, Joined):
         if any(source.kind == "unknown" for source in record.inputs) and not is_collective(record):
             raise ArgumentError(
@@ -161,10 +164,12 @@ def _judge_record(
     if is_attention(record):
         _, certificate = certify_core(dump, record, _HEAD_ROWS)
         return _found(side, certificate)
+    for source in record.inputs:
+        if source.kind == "record" and source.seq is not None:
+            check_rows(dump, record, dump.record(source.seq, record.rank))
     named = with_weights(dump, record)
     op = declare(named, dump.manifest, None, {})
     inputs = gather_inputs(dump, named, op, weights, {})
-    _check_rows(dump, record)
     output = read_values(dump, record)
     some = _some(rows, len(output))
     if "x" in inputs and getattr(inputs["x"], "ndim", 2) == 3:
@@ -182,47 +187,16 @@ def _moved(side: str, dump: Dump, record: Record) -> _Found:
     Raises:
         ArgumentError: several inputs, or rows that do not go together.
     """
-    read = [source.seq for source in record.inputs]
-    if len(read) != 1 or read[0] is None:
-        raise ArgumentError("not one recorded input", where=record.tap, found=len(read), allowed=1)
-    source = dump.record(read[0], record.rank)
-    ours, theirs = dump.rows(record), dump.rows(source)
-    if record.row_length != source.row_length or not (
-        np.array_equal(ours.position, theirs.position)
-        and np.array_equal(ours.sequence, theirs.sequence)
-    ):
+    source = only_input(dump, record)
+    check_rows(dump, record, source)
+    if record.row_length != source.row_length:
         raise ArgumentError(
-            "rows of another shape than those that were read", where=record.tap, found=source.tap
+            "rows of another length than those that were read", where=record.tap, found=source.tap
         )
     same = np.array_equal(dump.read_words(record), dump.read_words(source))
     outcome = Outcome.EXPLAINED if same else Outcome.DEFECT
     reason = f"{'only moves' if same else 'changes'} the values of {source.tap}"
     return _Found(side, outcome, 0.0 if same else math.inf, reason)
-
-
-def _check_rows(dump: Dump, record: Record) -> None:
-    """That what was read has the rows of the record: logits of a prompt, for one, are of its last
-    position, and what they read is of all.
-
-    Raises:
-        ArgumentError: an input has other rows.
-    """
-    ours = dump.rows(record)
-    for source in record.inputs:
-        if source.kind != "record" or source.seq is None:
-            continue
-        other = dump.record(source.seq, record.rank)
-        theirs = dump.rows(other)
-        if not (
-            np.array_equal(ours.position, theirs.position)
-            and np.array_equal(ours.sequence, theirs.sequence)
-        ):
-            raise ArgumentError(
-                "an input has other rows",
-                where=record.tap,
-                found=other.tap,
-                allowed="the same rows",
-            )
 
 
 def with_weights(dump: Dump, record: Record) -> Record:

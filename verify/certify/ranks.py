@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verify.certify.declare import declare
-from verify.certify.inputs import read_values
+from verify.certify.inputs import check_rows, only_input, read_values
 from verify.certify.weights import WeightSource
 from verify.dumps.format.schema import Record
 from verify.errors import ArgumentError
@@ -45,14 +45,15 @@ def _partial_products(
     """Every rank's product of its part of the input with its part of the weight."""
     first = part.records[0]
     op = declare(first, dump.manifest, None, {})
-    read = [source.seq for source in record.inputs if source.kind == "record"]
     names = [source.name for source in first.inputs if source.kind == "weight" and source.name]
-    if op.name != "linear" or len(read) != 1 or len(names) != 1 or read[0] is None:
+    if op.name != "linear" or len(names) != 1:
         raise ArgumentError(
             "no reference for this partial sum", where=record.tap, found=op.name, allowed="linear"
         )
-    x = read_values(dump, dump.record(read[0]))[rows]
-    columns = dump.parts[dump.holder(dump.record(read[0])).seq].columns_of()
+    source = only_input(dump, record)
+    check_rows(dump, record, source)
+    x = read_values(dump, source)[rows]
+    columns = dump.parts[dump.holder(source).seq].columns_of()
     weight = weights.get(names[0]).detach()
     worst, broken, outcome = 0.0, [], Outcome.EXPLAINED
     for own in part.records:

@@ -9,6 +9,7 @@ import numpy as np
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record
 from verify.ranks.groups import Group
+from verify.taps.words import same_places
 
 _COLLECTIVES = ("c10d.", "_c10d_functional.", "_c10d_functional_autograd.")
 
@@ -23,7 +24,6 @@ class Disagreement:
 
     tap: str
     step: int
-    order: int
     sequence: str
     position: int
     rows: int
@@ -50,15 +50,13 @@ def unequal_rows(dump: Dump, group: Group) -> np.ndarray | None:
     first, *others = (dump.rows(record) for record in group.records)
     apart = np.zeros(len(first), np.bool_)
     for other in others:
-        if not np.array_equal(first.position, other.position):
+        if not same_places(first, other):
             return None
         apart |= first.digest != other.digest
     return apart
 
 
-def describe(
-    dump: Dump, group: Group, apart: np.ndarray, order: int, *, inputs_agree: bool
-) -> Disagreement:
+def describe(dump: Dump, group: Group, apart: np.ndarray, *, inputs_agree: bool) -> Disagreement:
     """What is known of a replicated tap whose rows ``apart`` are not equal."""
     row = int(np.flatnonzero(apart)[0])
     rows = [dump.rows(record) for record in group.records]
@@ -69,7 +67,6 @@ def describe(
     return Disagreement(
         tap=group.first.tap,
         step=group.first.step,
-        order=order,
         sequence=str(rows[0].sequence[row] or ""),
         position=int(rows[0].position[row]),
         rows=int(apart.sum()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -94,21 +95,32 @@ def shard_columns(group: Group, dim: int) -> tuple[np.ndarray, list[int]]:
             allowed="a dimension that is no sequence and no position",
         )
     free = [d for d, name in enumerate(names) if name not in _ROW_AXES]
-    place = free.index(dim)
-    parts, start = [], 0
-    for record in group.records:
-        size = [record.shape[d] for d in free]
-        parts.append(start + np.arange(prod(size), dtype=np.int64).reshape(size))
-        start += prod(size)
-    try:
-        order = np.concatenate(parts, axis=place).reshape(-1)
-    except ValueError:
+    sizes = tuple(tuple(record.shape[d] for d in free) for record in group.records)
+    order = _order(sizes, free.index(dim))
+    if order is None:
         raise ArgumentError(
             "the parts of the ranks do not go together",
             where=first.tap,
             found=", ".join(str(record.shape) for record in group.records),
             allowed=f"shapes that differ in dimension {dim} alone",
-        ) from None
+        )
     whole = list(first.shape)
     whole[dim] = sum(record.shape[dim] for record in group.records)
     return order, whole
+
+
+@lru_cache(maxsize=256)
+def _order(sizes: tuple[tuple[int, ...], ...], place: int) -> np.ndarray | None:
+    """The order for rows of these sizes, cut at ``place``: the same for all records of a tap. None:
+    the sizes do not go together."""
+    starts = np.cumsum([0, *map(prod, sizes)])
+    parts = [
+        start + np.arange(prod(size), dtype=np.int64).reshape(size)
+        for start, size in zip(starts.tolist(), sizes, strict=False)
+    ]
+    try:
+        order = np.concatenate(parts, axis=place).reshape(-1)
+    except ValueError:
+        return None
+    order.flags.writeable = False
+    return order

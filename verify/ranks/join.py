@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import msgspec
 import numpy as np
@@ -30,13 +29,17 @@ class Part:
     """How one record of the joined run is made: its layout, and the records of the ranks."""
 
     layout: Layout
-    records: tuple[Record, ...]
+    group: Group
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        return self.group.records
 
     def columns_of(self) -> dict[int, np.ndarray]:
         """Rank -> the elements of the joined row that it holds; all of them for copies and sums."""
         if self.layout.kind != "shard":
             return {r.rank: np.arange(r.row_length) for r in self.records}
-        order, _ = shard_columns(Group(self.records), self.layout.dim)
+        order, _ = shard_columns(self.group, self.layout.dim)
         bounds = np.cumsum([0, *(record.row_length for record in self.records)])
         return {
             record.rank: np.flatnonzero((order >= low) & (order < high))
@@ -62,13 +65,9 @@ class Joined(View):
         self.disagreements = disagreements
         """Replicated taps at which the ranks differ, in execution order."""
 
-    @cached_property
-    def _one(self) -> list[int]:
-        return [0]
-
     @property
     def ranks(self) -> list[int]:
-        return self._one
+        return [0]
 
 
 def join(dump: Dump, whole: Dump | None = None, layouts: Mapping[str, str] | None = None) -> Joined:
@@ -119,20 +118,20 @@ class _Joiner:
         for record in group.records:
             self.seqs[record.rank, record.seq] = seq
         if layout.kind == "replicated":
-            self._check_copies(seq, group)
+            self._check_copies(group)
         making = self._making(group, layout)
         if making is None:
             return
-        self.parts[seq] = Part(layout, group.records)
+        self.parts[seq] = Part(layout, group)
         self.presented.append(Presented(self._record(seq, group, layout, making), making))
 
-    def _check_copies(self, seq: int, group: Group) -> None:
+    def _check_copies(self, group: Group) -> None:
         apart = unequal_rows(self.dump, group)
         if apart is None or not apart.any():
             return
         agree = not any(key in self.unequal for key in self._inputs(group))
         self.unequal |= {(record.rank, record.seq) for record in group.records}
-        self.disagreements.append(describe(self.dump, group, apart, seq, inputs_agree=agree))
+        self.disagreements.append(describe(self.dump, group, apart, inputs_agree=agree))
 
     def _inputs(self, group: Group) -> Iterator[tuple[int, int]]:
         for record in group.records:
@@ -174,7 +173,7 @@ class _Joiner:
         same = None
         if first.same_as is not None and making.is_stored:
             same = self.seqs.get((first.rank, first.same_as))
-            same = same if same in self.parts and len(self.parts[same].records) else None
+            same = same if same in self.parts else None
         holder = self.dump.holder(first)
         kept = ("same" if same is not None else holder.kept) if making.is_stored else "full"
         attributes = {k: v for k, v in first.attributes.items() if k != ATTRIBUTE}
@@ -189,11 +188,11 @@ class _Joiner:
             kept=kept,
             same_as=same,
             n_rows=holder.n_rows,
-            inputs=self._joined_inputs(group, same, seq),
+            inputs=self._joined_inputs(group, same),
             attributes=attributes,
         )
 
-    def _joined_inputs(self, group: Group, same: int | None, seq: int) -> list[Input]:
+    def _joined_inputs(self, group: Group, same: int | None) -> list[Input]:
         """Inputs of all ranks, each once. A copy that is not equal on all ranks is no known input of
         what is put together from several, and a tap that disagrees itself has no known origin."""
         found: dict[tuple[str, int | None, str | None], Input] = {}

@@ -100,11 +100,13 @@ def same_rows(dump: Dump, sources: tuple[Record, ...]) -> bool:
     """Whether records have the same rows in the same order."""
     first, *others = (dump.rows(source) for source in sources)
     return all(
-        np.array_equal(first.position, other.position)
-        and np.array_equal(first.visit, other.visit)
-        and np.array_equal(first.sequence, other.sequence)
-        for other in others
+        same_places(first, other) and np.array_equal(first.visit, other.visit) for other in others
     )
+
+
+def same_places(a: Rows, b: Rows) -> bool:
+    """Whether rows stand at the same positions of the same sequences, however often computed."""
+    return np.array_equal(a.position, b.position) and np.array_equal(a.sequence, b.sequence)
 
 
 def shape(making: Making) -> tuple[str, list[int]]:
