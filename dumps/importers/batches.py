@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verify.dumps.format.schema import Sequence
-from verify.dumps.hf.prompts import prompt_hash
+from verify.dumps.hf.prompts import name_sequences
 
 
 @dataclass(slots=True)
@@ -100,14 +99,11 @@ class Batches:
             self.steps[step] = Batch(positions, owners, [stop - 1 for _, stop, _ in parts])
 
     def _name(self, requests: list[_Request]) -> None:
-        seen: Counter[str] = Counter()
-        for request in requests:
-            prompt = [request.prompt[at] for at in sorted(request.prompt)]
-            stem = prompt_hash(prompt)
-            request.name = f"{stem}#{seen[stem]}"
-            seen[stem] += 1
-            generated = [request.generated[at] for at in sorted(request.generated)]
-            self.sequences.append(Sequence(id=request.name, prompt=prompt, generated=generated))
+        prompts = [[request.prompt[at] for at in sorted(request.prompt)] for request in requests]
+        self.sequences += name_sequences(prompts)
+        for request, sequence in zip(requests, self.sequences, strict=True):
+            request.name = sequence.id
+            sequence.generated = [request.generated[at] for at in sorted(request.generated)]
 
 
 def _numbers(value: Any) -> NDArray[np.int64] | None:
