@@ -12,7 +12,6 @@ import typer
 from rich.console import Console
 
 from verify.cli.capture_command import capture_command, new_folder
-from verify.dumps.program.settings import Settings
 from verify.dumps.sizes import parse_bytes
 from verify.errors import ArgumentError, DumpExistsError
 
@@ -92,6 +91,8 @@ def capture(
     program of your own."""
     budget = None if byte_budget is None else parse_bytes(byte_budget, "--byte-budget")
     if command:
+        from verify.dumps.program.settings import Settings
+
         raise typer.Exit(
             capture_command(
                 context,
