@@ -254,7 +254,7 @@ def test_cases_are_selected_by_text():
 def test_a_case_that_cannot_be_made_fails():
     spec = EndpointSpec(
         endpoints={"a": Endpoint(_double), "b": Endpoint(_double)},
-        cases=[Case("one", lambda: {"x": torch.load("nowhere")})],
+        cases=[Case("one", lambda: {"x": torch.load("nowhere", weights_only=True)})],
     )
     result = compare_endpoints(spec)
     assert result.exit_code == 1 and "cannot be made" in result.checks[0].reason

@@ -78,6 +78,7 @@ def test_inputs_and_outputs_of_an_operation(tmp_path: Path) -> None:
     }
     assert record_of(dump, f"{ATTENTION}/aten._softmax#0.in.0").kept == "same"
     assert input_names(dump, out) == {f"{ATTENTION}/aten.add#2.out"}  # the mask
+    # Five float32 quotients of at most 1, each off by a few roundings of 2^-24.
     assert np.allclose(values_of(dump, out).reshape(2, 5, 4, 5).sum(-1), 1.0, atol=1e-6)
     scores = record_of(dump, f"{ATTENTION}/aten.bmm#0.out")
     assert (scores.axes, scores.shape) == ("b h t d", [2, 4, 5, 5])
@@ -164,10 +165,12 @@ def test_in_place_operations_keep_what_was_there_before(tmp_path: Path, mode: An
         "/aten.mul_#0.out": (x + 1) ** 2,
     }.items():
         record = record_of(dump, tap)
+        # A sum and a square in float32 of values below 16; a wrong state of the tensor is off by 1.
         assert np.allclose(values_of(dump, record), expected, atol=1e-5), tap
     # Under inference_mode torch does not take a linear layer apart.
     tap = "first/aten.addmm#0.in.1" if mode is torch.no_grad else "first/aten.linear#0.in.0"
     out = record_of(dump, tap)
+    # As above.
     assert np.allclose(values_of(dump, out), (x + 1) ** 2, atol=1e-5)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support import engine_model
 from tests.support import engine_stubs as stubs
 from verify.bisect.result import Verdict
 from verify.bisect.run import bisect
@@ -28,9 +29,9 @@ PROMPTS = {
 }
 TOKENS = 4
 RUNNERS = {
-    "vllm": (stubs.TinyModel, stubs.Runner),
-    "vllm-prepared": (stubs.TinyModel, stubs.PreparingRunner),
-    "sglang": (stubs.SglangModel, stubs.SglangRunner),
+    "vllm": (engine_model.TinyModel, stubs.Runner),
+    "vllm-prepared": (engine_model.TinyModel, stubs.PreparingRunner),
+    "sglang": (engine_model.SglangModel, stubs.SglangRunner),
 }
 
 
@@ -43,7 +44,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def new_runner(kind: str = "vllm", **options: Any) -> Any:
     model_class, runner_class = RUNNERS[kind]
-    keys = stubs.PagedKeys(stubs.new_cache())
+    keys = engine_model.PagedKeys(engine_model.new_cache())
     return runner_class(model_class(lambda batch: keys), keys, **options)
 
 
@@ -65,7 +66,7 @@ def record(
 def record_plain(path: Path, names: dict[str, str] | None = None) -> Dump:
     """Each prompt alone, without an engine, greedy; what ``verify.dumps.capture`` makes of it."""
     keys: dict[str, Any] = {}
-    model = stubs.TinyModel(lambda batch: keys["now"])
+    model = engine_model.TinyModel(lambda batch: keys["now"])
     sequences = name_sequences(list(PROMPTS.values()))
     if names is not None:
         sequences = [Sequence(id=n, prompt=p) for n, p in zip(names, PROMPTS.values(), strict=True)]
@@ -73,7 +74,7 @@ def record_plain(path: Path, names: dict[str, str] | None = None) -> Dump:
     options = {"level": "digest", "taps": engine_taps(model), "workload": workload}
     with torch.inference_mode(), capture(model, path, **options) as run:
         for sequence in sequences:
-            keys["now"], text, done = stubs.PlainKeys(), list(sequence.prompt), 0
+            keys["now"], text, done = engine_model.PlainKeys(), list(sequence.prompt), 0
             for _ in range(TOKENS):
                 ids = torch.tensor([text[done:]])
                 at = torch.arange(done, len(text))[None]

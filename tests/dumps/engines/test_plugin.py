@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.support import engine_model
 from tests.support import engine_stubs as stubs
 from verify.dumps.engines import detach, plugin
 from verify.dumps.format import open_dump
@@ -40,8 +41,8 @@ class Worker:
     """vLLM's: loads the model into its runner."""
 
     def load_model(self, *, load_dummy_weights: bool = False) -> str:
-        keys = stubs.PagedKeys(stubs.new_cache())
-        self.model_runner = stubs.Runner(stubs.TinyModel(lambda batch: keys), keys)
+        keys = engine_model.PagedKeys(engine_model.new_cache())
+        self.model_runner = stubs.Runner(engine_model.TinyModel(lambda batch: keys), keys)
         return "loaded"
 
 
@@ -52,8 +53,8 @@ class ModelRunner(stubs.SglangRunner):
         self.is_draft_worker = is_draft_worker
 
     def load_model(self) -> None:
-        keys = stubs.PagedKeys(stubs.new_cache())
-        super().__init__(stubs.SglangModel(lambda batch: keys), keys)
+        keys = engine_model.PagedKeys(engine_model.new_cache())
+        super().__init__(engine_model.SglangModel(lambda batch: keys), keys)
 
 
 def test_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
