@@ -37,8 +37,9 @@ def disagreements(dump: Dump) -> list[Disagreement]:
     """Of a joined run, or of one on several ranks that declared its layouts."""
     if isinstance(dump, Joined):
         return dump.disagreements
-    declared = any(ATTRIBUTE in kind.attributes for kind in dump.table().kinds)
-    return join(dump).disagreements if len(dump.ranks) > 1 and declared else []
+    if len(dump.ranks) == 1 or not any(ATTRIBUTE in k.attributes for k in dump.table().kinds):
+        return []
+    return join(dump).disagreements
 
 
 def _state(side: str, every: list[Disagreement]) -> Finding:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Record
-from verify.errors import ArgumentError
 from verify.taps import words
 from verify.taps.columns import columns
 from verify.taps.plan import Derived, Plan
@@ -159,16 +158,3 @@ def _described(
         row_length=making.row_length,
         attributes={**stored.attributes, "made from": how or ", ".join(names)},
     )
-
-
-def check_sizes(found: Plan, sizes: Sizes) -> None:
-    """Evaluate the size names that the rules in use need, so that a missing one is said at once.
-
-    Raises:
-        ArgumentError: a size is not known.
-    """
-    for derived in found.derived:
-        rule = derived.rule
-        for name in [*(rule.split or ()), *(rule.columns or ()), *(rule.dims or ())]:
-            if sizes.value(name) < 0:
-                raise ArgumentError("a size is negative", where=rule.a, found=name)

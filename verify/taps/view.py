@@ -82,8 +82,12 @@ class View(Dump):
         """The records and how they are made."""
         return list(self._presented.values())
 
-    def table(self) -> Records:
+    @cached_property
+    def _columns(self) -> Records:
         return Records.of(self._ordered)
+
+    def table(self) -> Records:
+        return self._columns
 
     def row_tables(self) -> Iterator[tuple[np.ndarray, RowTable]]:
         """As :meth:`Dump.row_tables`, a record at a time."""
