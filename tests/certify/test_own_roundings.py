@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from safetensors.torch import save_file
 
 from verify.bisect.result import Verdict
@@ -12,6 +13,7 @@ from verify.certify.own import own_roundings
 from verify.dumps.format import open_dump
 from verify.dumps.hf.load import LoadedModel
 from verify.dumps.hf.record import Request, record_generation
+from verify.errors import VerifyError
 from verify.selftest.toy import toy_llama, toy_tokenizer
 
 
@@ -30,3 +32,16 @@ def test_logits_of_the_last_position_are_not_held_against_other_rows(tmp_path: P
     result = bisect(a, b, checkers=[own_roundings(a, b, str(tmp_path / "w.safetensors"))])
     assert not [f.title for f in result.findings if f.verdict is Verdict.DEFECT]
     assert any(f.verdict is Verdict.ROUNDING for f in result.findings)
+
+
+def test_weights_that_cannot_be_read_are_an_error_and_not_silence(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    loaded = LoadedModel("toy", toy_llama(), toy_tokenizer(), {})
+    record_generation(
+        Request(model="toy", prompts=("abc",), tokens=1, raw=True), run, loaded=loaded
+    )
+    dump = open_dump(run)
+    (tmp_path / "broken.safetensors").write_bytes(b"no weights")
+    for name in ("nowhere.safetensors", "broken.safetensors"):
+        with pytest.raises(VerifyError):
+            own_roundings(dump, dump, str(tmp_path / name))

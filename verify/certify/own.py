@@ -70,11 +70,16 @@ def own_roundings(a: Dump, b: Dump, weights: str | None) -> Checker:
 
     Args:
         weights: as :class:`WeightSource` takes them; None: only operations without weights.
+
+    Raises:
+        ArgumentError, ModelError: the weights cannot be read.
     """
     sources = {
         "A": WeightSource(weights, a.manifest),
         "B": WeightSource(weights, b.manifest),
     }
+    for source in sources.values():
+        source.check()
     gguf = gguf_path(weights) if is_llamacpp(a) or is_llamacpp(b) else None
 
     def check(op: Op) -> LocalFinding | None:

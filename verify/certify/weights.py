@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,16 @@ class WeightSource:
     def __init__(self, where: str | None, manifest: Manifest) -> None:
         self._where = where
         self._digests = manifest.model.weights
+
+    def check(self) -> None:
+        """Open the source, if one was given, so that one that cannot be read is said at once.
+
+        Raises:
+            ArgumentError: not a safetensors file.
+            ModelError: no file, folder or model of that name.
+        """
+        if self._where is not None:
+            _ = self._readers
 
     def get(self, name: str) -> torch.Tensor:
         """The weight that the run calls ``name``, in the dtype that ran.
@@ -86,11 +96,17 @@ class WeightSource:
         return readers
 
     def _from_model(self) -> dict[str, Callable[[str], Any]]:
-        from verify.dumps.capture.weights import named_weights
-        from verify.dumps.hf.load import load_model
-
-        tensors = dict(named_weights(load_model(self._where or "").model))
+        tensors = _model_weights(self._where or "")
         return dict.fromkeys(tensors, tensors.__getitem__)
+
+
+@lru_cache(maxsize=1)
+def _model_weights(name: str) -> dict[str, torch.Tensor]:
+    """Weights of a model by name; both sides of a pair read the same one."""
+    from verify.dumps.capture.weights import named_weights
+    from verify.dumps.hf.load import load_model
+
+    return dict(named_weights(load_model(name).model))
 
 
 def _in_dtypes(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
