@@ -13,8 +13,9 @@ from verify.dumps.format.materialise import Materialiser
 from verify.dumps.format.reader import Dump
 from verify.dumps.format.schema import Record
 from verify.errors import ArgumentError
-from verify.formats import decode, get_format
+from verify.formats import Format, decode, get_format
 from verify.reference.certificates.result import Certificate, Check, Outcome, conclude
+from verify.reference.layers.grid import round_to
 from verify.replay.attention import DEVIATIONS, Storage, judge_rows, storage
 
 Values = NDArray[np.float64]
@@ -38,6 +39,7 @@ class _Tally:
     deviations: float = 0.0
     place: str = ""
     error: float = 0.0
+    floor: float = 0.0
     size: float = 0.0
     rows: int = 0
     unfit: int = 0
@@ -79,7 +81,7 @@ def certify_core(dump: Dump, record: Record, rows: int | None = None) -> tuple[s
             scale,
             stored,
             head,
-            fmt.min_subnormal,
+            fmt,
             rows,
         )
     return _declared(implementation, stored, scale), _conclude(tally)
@@ -148,7 +150,7 @@ def _judge_head(
     scale: float,
     stored: Storage,
     head: int,
-    least: float,
+    fmt: Format,
     most: int | None,
 ) -> None:
     k, v, allowed = keys
@@ -157,6 +159,7 @@ def _judge_head(
     tally.unfit += int((~fit).sum())
     rows = rows[fit]
     step = max(1, _ELEMENTS // max(v.size, 1))
+    least = fmt.min_subnormal
     for start in range(0, len(rows), step):
         some = rows[start : start + step]
         found = judge_rows(q[some], k, v, allowed[some], scale, stored)
@@ -170,6 +173,7 @@ def _judge_head(
             tally.place = f"head {head}, row {int(some[row])} of the step, channel {int(channel)}"
         tally.deviations = max(tally.deviations, float((error / (found.deviation + least)).max()))
         tally.error += float(np.square(error).sum())
+        tally.floor += float(np.square(round_to(found.exact, fmt.name) - found.exact).sum())
         tally.size += float(np.square(found.exact).sum())
         tally.rows += len(some)
 
@@ -227,5 +231,9 @@ def _conclude(tally: _Tally) -> Certificate:
         )
     relative = float(np.sqrt(tally.error / tally.size)) if tally.size else 0.0
     numbers = {"rows": float(tally.rows), "relative_l2": relative, "budget_used": tally.bound}
+    # The floor: rounding the exact result, which no kernel with this output format avoids.
+    numbers |= (
+        {"error_over_floor": float(np.sqrt(tally.error / tally.floor))} if tally.floor else {}
+    )
     numbers |= {"rows_not_finite": float(tally.unfit)} if tally.unfit else {}
     return conclude("attention", "FP32 sums in any order", checks, reasons=reasons, numbers=numbers)
