@@ -50,6 +50,20 @@ def scaled(q, k, v, *rest, **options):
     return SOUND(q, k, v, *rest, **options) * (1 + 2**-6)
 
 
+def rounded_once(q, k, v, *rest, **options):
+    return SOUND(q.double(), k.double(), v.double(), *rest, **options).to(q.dtype)
+
+
+def test_the_floor_is_the_error_of_rounding_once(tmp_path, monkeypatch):
+    dtype = torch.float16
+    sound = certified(recorded(tmp_path / "sound", dtype)).numbers["error_over_floor"]
+    for core, low, high in ((rounded_once, 1 - 1e-6, 1 + 1e-6), (scaled, 10 * sound, np.inf)):
+        monkeypatch.setattr(functional, "scaled_dot_product_attention", core)
+        found = certified(recorded(tmp_path / core.__name__, dtype))
+        assert low <= found.numbers["error_over_floor"] <= high
+    assert sound >= 1.0
+
+
 def other_key_head(q, k, v, *rest, **options):
     return SOUND(q, k.flip(1), v, *rest, **options)
 
