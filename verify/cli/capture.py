@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 
 from verify.cli.capture_command import capture_command, new_folder
+from verify.cli.engines import ENGINES, capture_engine
 from verify.dumps.sizes import parse_bytes
 from verify.errors import ArgumentError, DumpExistsError
 
@@ -25,7 +26,8 @@ def capture(
     command: Annotated[
         list[str] | None,
         typer.Argument(
-            help="After `--`: your own program; the first model that it calls is recorded.",
+            help="After `--`: your own program; the first model that it calls is recorded. With"
+            " --engine: the model file.",
             show_default=False,
         ),
     ] = None,
@@ -83,12 +85,31 @@ def capture(
     kernels: Annotated[
         bool, typer.Option("--kernels", help="Record which kernels ran, by torch's profiler.")
     ] = False,
+    engine: Annotated[
+        str | None,
+        typer.Option(help=f"Another engine than PyTorch: {', '.join(ENGINES)}."),
+    ] = None,
+    inputs: Annotated[
+        Path | None, typer.Option(help="npz with the inputs of a model, for engines that need it.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="NAME=VALUE, a setting of the engine; repeatable."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="New folder; default: runs/<name>.")
     ] = None,
 ) -> None:
     """Record a greedy generation run of a real model, every step and every selected tap; or a
     program of your own."""
+    if engine is not None:
+        for line in capture_engine(context, engine, command or [], out, settings or []):
+            typer.echo(line)
+        return
+    if settings or inputs is not None:
+        raise ArgumentError(
+            "an option of an engine", where="--set" if settings else "--inputs", allowed="--engine"
+        )
     budget = None if byte_budget is None else parse_bytes(byte_budget, "--byte-budget")
     if command:
         from verify.dumps.program.settings import Settings
