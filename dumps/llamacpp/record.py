@@ -20,6 +20,11 @@ from verify.errors import ModelError
 _NAMED = re.compile(r"(?!node_|leaf_|cache_)[A-Za-z_]+(-\d+)?$")
 """Nodes to which llama.cpp gives a name of their own; views carry a suffix in brackets."""
 _CACHE = re.compile(r"cache_")
+_WEIGHT = re.compile(r".*\.(weight|bias)$")
+_WRITES = frozenset({"SET_ROWS", "CPY"})
+_LOGITS = "result_output"
+_MOST_READ = 256
+"""Inputs that are listed; a core that reads more of the cache has unknown ones."""
 FLASH = {"auto": -1, "off": 0, "on": 1}
 
 
@@ -76,6 +81,8 @@ class _Run:
         self.path, self.threads, self.flash = model, threads, flash
         self.found: list[Observation] = []
         self.at: dict[int, int] = {}
+        self.cached: dict[str, dict[int, None]] = {}
+        """Name of a cache -> the records that were written into it, in all steps."""
         self.step = 0
         self.positions = np.zeros(0, np.int64)
         self.fault: BaseException | None = None
@@ -139,8 +146,16 @@ class _Run:
         return params
 
     def _decode(self, context: Any, ids: list[int]) -> None:
-        tokens = (self.api.llama_token * len(ids))(*ids)
-        code = self.api.llama_decode(context, self.api.llama_batch_get_one(tokens, len(ids)))
+        batch = self.api.llama_batch_init(len(ids), 0, 1)
+        try:
+            batch.n_tokens = len(ids)
+            for row, token in enumerate(ids):
+                batch.token[row], batch.pos[row] = token, int(self.positions[row])
+                batch.n_seq_id[row], batch.seq_id[row][0] = 1, 0
+                batch.logits[row] = 1  # else the last layer leaves out all rows but one
+            code = self.api.llama_decode(context, batch)
+        finally:
+            self.api.llama_batch_free(batch)
         if self.fault is not None:
             raise self.fault
         if code:
@@ -163,6 +178,7 @@ class _Run:
         """llama.cpp asks which nodes are wanted, and hands each over when it is computed."""
         try:
             if asked:
+                self._written(address)
                 return bool(_NAMED.match(self.library.name(address)))
             self._take(self.library.tensor(address))
         except BaseException as error:  # noqa: BLE001 - must not cross the C frames in between
@@ -177,16 +193,22 @@ class _Run:
         if axes is None:
             return
         names, positions = axes
-        inputs = self._inputs(tensor)
+        words = self.library.read(tensor, len(names.split()))
+        if tensor.name == _LOGITS:  # those that choose a token, as everywhere else
+            words, positions = words[-1:], positions[-1:]
+        inputs, weights = self._read(tensor)
+        attributes: dict[str, Any] = {"operation": self.library.operation(tensor.address)}
+        if weights:
+            attributes["weights"] = weights
         observation = Observation(
             tap=tensor.name,
-            tensor=Words(self.library.read(tensor, len(names.split())), tensor.dtype),
+            tensor=Words(words, tensor.dtype),
             axes=names,
             step=self.step,
             positions=positions,
             sequences=[self.sequence] * len(positions),
             inputs=inputs,
-            attributes={"operation": self.library.operation(tensor.address)},
+            attributes=attributes,
         )
         self.at[tensor.address] = self.count
         self.count += 1
@@ -203,9 +225,31 @@ class _Run:
         # The heads of a single token.
         return ("t h c", self.positions) if heads == len(self.positions) == 1 else None
 
-    def _inputs(self, tensor: Tensor) -> list[int] | None:
-        """The nearest recorded tensors; None where it reads the cache, which is not recorded."""
+    def _written(self, address: int) -> None:
+        """Keep what a node writes into the cache; whoever reads it later has read that."""
+        if self.library.operation(address) not in _WRITES:
+            return
+        tensor = self.library.tensor(address)
+        for target in self._caches(address):
+            inputs, _ = self._read(tensor, into=target)
+            self.cached.setdefault(target, {}).update(dict.fromkeys(inputs or ()))
+
+    def _caches(self, address: int) -> set[str]:
+        """Names of the caches that a node is a view of."""
+        root, name = address, self.library.name(address)
+        while at := self.library.tensor(root).struct.view_src:
+            root, name = int(at), self.library.name(int(at))
+        return {name} if _CACHE.match(name) else set()
+
+    def _read(self, tensor: Tensor, into: str = "") -> tuple[list[int] | None, list[str]]:
+        """The nearest recorded tensors, and the weights on the way; None where there are none, or
+        more than are listed.
+
+        Args:
+            into: the cache that the node writes, and does not read.
+        """
         found: dict[int, None] = {}
+        weights: dict[str, None] = {}
         waiting = tensor.sources
         seen: set[int] = set()
         while waiting:
@@ -213,10 +257,15 @@ class _Run:
             if address in seen:
                 continue
             seen.add(address)
+            name = self.library.name(address)
             if address in self.at:
                 found[self.at[address]] = None
-            elif _CACHE.match(self.library.name(address)):
-                return None
+            elif caches := self._caches(address):
+                for cache in caches - {into}:
+                    found.update(self.cached.get(cache, {}))
+            elif _WEIGHT.match(name):
+                weights[name] = None
             else:
                 waiting += self.library.tensor(address).sources
-        return sorted(found) or None
+        known = 0 < len(found) <= _MOST_READ
+        return sorted(found) if known else None, sorted(weights)

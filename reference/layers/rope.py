@@ -28,8 +28,8 @@ Pairing = Literal["half", "interleaved"]
 PAIRINGS = ("half", "interleaved")
 RopeCast = Literal["after-sum", "products"]
 ROPE_CASTS = ("after-sum", "products")
-Angle = Literal["exact", "float32"]
-ANGLES = ("exact", "float32")
+Angle = Literal["exact", "float32", "recurrence"]
+ANGLES = ("exact", "float32", "recurrence")
 
 
 def inverse_frequencies(rotated: int, theta: float) -> Array:
@@ -66,6 +66,8 @@ def rope_tables(
             any scaling for long context in them; or ``theta`` and ``rotated`` instead.
         angle: ``float32`` rounds the product position * inv_freq to FP32 first, as nearly every
             implementation does; at position p that moves the angle by up to 2^-24 p inv_freq.
+            ``recurrence`` (ggml, ops.cpp, ggml_rope_cache_init; with theta) multiplies the angle of
+            one pair by theta^(-2 / rotated) for the next, in FP32 all through.
         attention_factor: multiplies both tables (YaRN).
 
     Raises:
@@ -82,6 +84,12 @@ def rope_tables(
             allowed="inv_freq=[rotated / 2], or theta=... with rotated=...",
         )
     places = as_float64(positions, "positions")[..., None]
+    if angle == "recurrence":
+        angles, moved = _recurrence(places, theta, rotated or 0)
+        return tuple(  # type: ignore[return-value]
+            _around(f(angles), moved).widened(arithmetic.function_error).scaled(factor)
+            for f in (np.cos, np.sin)
+        )
     if theta is None:
         frequencies, uncertain = as_float64(inv_freq, "inv_freq"), np.zeros(())
     else:
@@ -100,6 +108,23 @@ def rope_tables(
         _around(f(angles), moved).widened(arithmetic.function_error).scaled(factor)
         for f in (np.cos, np.sin)
     )
+
+
+def _recurrence(places: Array, theta: float | None, rotated: int) -> tuple[Array, Array]:
+    """Angles [..., rotated / 2] of the recurrence, and how far each may be off: the power is taken
+    to be within one ULP of FP32, which every pair multiplies in once more."""
+    if theta is None:
+        raise ArgumentError(
+            "a recurrence of angles needs theta", where="angle", found="recurrence",
+            allowed="theta=... with rotated=...",
+        )  # fmt: skip
+    inverse_frequencies(rotated, theta)  # refuses what has no angles
+    ratio = np.float32(float(theta) ** (-2.0 / rotated))
+    angles = [places[..., 0].astype(np.float32)]
+    for _ in range(rotated // 2 - 1):
+        angles.append(angles[-1] * ratio)
+    found = np.stack(angles, axis=-1).astype(np.float64)
+    return found, np.abs(found) * (2 * FP32_UNIT * np.arange(rotated // 2))
 
 
 def rope(

@@ -67,6 +67,29 @@ def check_rows(dump: Dump, record: Record, read: Record) -> None:
         )
 
 
+def places_in(dump: Dump, record: Record, read: Record) -> NDArray[np.int64]:
+    """Which row of an input each row of the record stands at: the logits of a prompt, for one, are of
+    its last position, and what they read is of all.
+
+    Raises:
+        ArgumentError: a row of the record that the input lacks.
+    """
+    own, other = dump.rows(record), dump.rows(read)
+    if same_places(own, other):
+        return np.arange(len(own.position))
+    at = {
+        place: row
+        for row, place in enumerate(zip(other.sequence, other.position.tolist(), strict=True))
+    }
+    wanted = list(zip(own.sequence, own.position.tolist(), strict=True))
+    if missing := [place for place in wanted if place not in at]:
+        raise ArgumentError(
+            "an input lacks rows", where=record.tap, found=f"{read.tap}: {missing[0]}",
+            allowed="a row at each position",
+        )  # fmt: skip
+    return np.array([at[place] for place in wanted], np.int64)
+
+
 def gather_inputs(
     dump: Dump,
     record: Record,

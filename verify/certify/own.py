@@ -20,8 +20,14 @@ from verify.bisect.result import Verdict
 from verify.bounds import Bound
 from verify.certify.attention import certify_core, is_attention
 from verify.certify.declare import declare
-from verify.certify.inputs import check_rows, gather_inputs, only_input, read_values
-from verify.certify.llamacpp import certify_product, is_llamacpp
+from verify.certify.inputs import (
+    check_rows,
+    gather_inputs,
+    only_input,
+    places_in,
+    read_values,
+)
+from verify.certify.llamacpp.node import is_llamacpp, judge_node
 from verify.certify.ranks import certify_parts
 from verify.certify.weights import WeightSource, gguf_path
 from verify.compare.index import RowIndex
@@ -154,8 +160,13 @@ def _judge_record(
     gguf: Path | None,
 ) -> _Found:
     if gguf is not None and is_llamacpp(dump):
-        outcome, used, how = certify_product(dump, record, rows, gguf)
-        return _Found(side, outcome, used, f"{how} use {used:.3g} of their bound", convention=how)
+        node = judge_node(dump, record, rows, gguf)
+        return _Found(side, node.outcome, node.used, node.reason, convention=node.convention)
+    if isinstance(dump, View) and dump.making(record).is_stored:
+        # As the run made it: a map leaves out taps that its operations read.
+        stored = dump.making(record).sources[0]
+        if stored.tap == record.tap:
+            dump, record = dump.stored, stored
     if isinstance(dump, Joined):
         if any(source.kind == "unknown" for source in record.inputs) and not is_collective(record):
             raise ArgumentError(
@@ -169,12 +180,17 @@ def _judge_record(
     if is_attention(record):
         _, certificate = certify_core(dump, record, _HEAD_ROWS)
         return _found(side, certificate)
-    for source in record.inputs:
-        if source.kind == "record" and source.seq is not None:
-            check_rows(dump, record, dump.record(source.seq, record.rank))
     named = with_weights(dump, record)
     op = declare(named, dump.manifest, None, {})
     inputs = gather_inputs(dump, named, op, weights, {})
+    for source in record.inputs:
+        if source.kind != "record" or source.seq is None:
+            continue
+        read = dump.record(source.seq, record.rank)
+        if op.name == "linear":  # of the last position alone, where that chooses a token
+            inputs["x"] = inputs["x"][places_in(dump, record, read)]
+        else:
+            check_rows(dump, record, read)
     output = read_values(dump, record)
     some = _some(rows, len(output))
     if "x" in inputs and getattr(inputs["x"], "ndim", 2) == 3:

@@ -44,6 +44,8 @@ class Storage:
     largest: float = np.inf
     """Products of q and k beyond it become infinite when they are stored, before they are scaled;
     what follows may be anything, NaN included."""
+    underflow: float = 0.0
+    """Absolute error of a stored weight that is too small for the format: half its smallest subnormal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +104,9 @@ def judge_rows(
     bound = (bound + stored.output * np.abs(o)) * np.exp(
         2 * np.where(allowed, most, 0.0).max(axis=1, keepdims=True)
     )
+    bound += stored.underflow * (allowed @ np.abs(v))
     square = np.einsum("rk,rkd->rd", w**2 * likely, spread**2)
+    square += stored.underflow**2 / 3 * (allowed @ v**2)
     square += (w**2 @ v**2) * stored.weight**2 / 3 + (np.sqrt(2 * keys + 8) * e * mass) ** 2
     square += (stored.output * o) ** 2 / 3
     return Judged(o, bound, np.sqrt(square))
