@@ -28,7 +28,14 @@ class Engine:
     """Of model files, for the message of a request without one."""
 
 
-ENGINES: dict[str, Engine] = {}
+ENGINES: dict[str, Engine] = {
+    "llama.cpp": Engine(
+        "verify.dumps.llamacpp.engine",
+        "record_engine",
+        frozenset({"tape", "threads"}),
+        (".gguf",),
+    ),
+}
 """Name of the engine -> how it is recorded."""
 
 
