@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 import torch
 
 from verify.dumps.capture.axes import infer_axes
 from verify.dumps.capture.tensor_words import bits, dtype_name
-from verify.dumps.digests import row_digests
+from verify.dumps.digests import mix64, partial_sums
 from verify.dumps.summaries import row_sketches, row_statistics
 from verify.formats import word_dtype
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Keep = Literal["digest", "statistics", "summary"]
 Parts = tuple[np.ndarray, np.ndarray | None, np.ndarray | None]
-"""Digests [rows], sketches [rows, 16], statistics [rows, 7]."""
+"""Sums before finalising or digests [rows], sketches [rows, 16], statistics [rows, 7]."""
 
 Kind = tuple[torch.Size, tuple[int, ...], torch.dtype, torch.device]
 """Shape, strides, dtype and device of a tensor."""
@@ -97,24 +98,49 @@ class Stage:
             lane.used = 0
 
 
+class _Rows(NamedTuple):
+    """How the rows of a dense tensor on the CPU lie one after another."""
+
+    dtype: str
+    words: np.dtype[Any]
+    shape: tuple[int, int]
+    memory: type[ctypes.Array[ctypes.c_char]]
+
+    def of(self, tensor: torch.Tensor) -> np.ndarray:
+        """The row matrix, in the memory of ``tensor``: valid as long as that."""
+        memory = self.memory.from_address(tensor.data_ptr())
+        return np.frombuffer(memoryview(memory), self.words).reshape(self.shape)
+
+
 @dataclass(slots=True)
 class Fingerprints:
     """The fingerprints of a step."""
 
     keep: Keep
+    _rows: dict[Any, _Rows | None] = field(default_factory=dict)
     _now: dict[int, Parts] = field(default_factory=dict)
     _device: dict[int, Any] = field(default_factory=dict)
     _pool: ThreadPoolExecutor | None = None
 
+    def take_dense(
+        self, index: int, tap: str, tensor: torch.Tensor, kind: Kind, step: Step, axes: str | None
+    ) -> bool:
+        """Fingerprint a tensor that was not staged, as number ``index`` of the step, if its rows lie
+        one after another on the CPU; False if they do not. Calls nothing of torch's dispatcher."""
+        key = (kind, axes, step.batch, step.tokens, _kept(step))
+        rows = self._rows.get(key, _UNKNOWN)
+        if rows is _UNKNOWN:
+            rows = self._rows[key] = _dense_rows(tap, tensor, step, axes)
+        if rows is None or tensor.is_neg():
+            return False
+        self._now[index] = self._of(rows.of(tensor), rows.dtype)
+        return True
+
     def take_now(
         self, index: int, tap: str, tensor: torch.Tensor, step: Step, axes: str | None
     ) -> None:
-        """Fingerprint a tensor that was not staged, as number ``index`` of the step."""
-        axes = axes or inferred_axes(
-            tensor.shape, tensor.stride(), step.batch, step.tokens, _kept(step)
-        )
-        names = axes.split()
-        row_axes = [names.index(name) for name in ("b", "t") if name in names]
+        """Fingerprint any tensor that was not staged, as number ``index`` of the step."""
+        row_axes, rest, rows = _row_axes(tensor, step, axes)
         if tensor.is_cuda:
             from verify.gpu import fingerprint
 
@@ -122,8 +148,6 @@ class Fingerprints:
             self._device[index] = fingerprint(tensor.detach(), row_axes, keep=full)  # type: ignore[arg-type]
             return
         name = dtype_name(tensor, tap)
-        rest = [axis for axis in range(tensor.ndim) if axis not in row_axes]
-        rows = int(np.prod([tensor.shape[axis] for axis in row_axes], dtype=np.int64))
         plain = bits(tensor).permute([*row_axes, *rest]).reshape(rows, -1)
         self._now[index] = self._of(plain.numpy().view(word_dtype(name)), name)
 
@@ -134,8 +158,9 @@ class Fingerprints:
             return _parts(words, name, self.keep)
         if self._pool is None:
             self._pool = ThreadPoolExecutor(torch.get_num_threads())
-        pieces = np.array_split(words, threads)
-        done = list(self._pool.map(lambda piece: _parts(piece, name, self.keep), pieces))
+        first, *others = np.array_split(words, threads)
+        waited = [self._pool.submit(_parts, piece, name, self.keep) for piece in others]
+        done = [_parts(first, name, self.keep), *(future.result() for future in waited)]
         joined = [
             None if column[0] is None else np.concatenate(column)
             for column in zip(*done, strict=True)
@@ -157,7 +182,8 @@ class Fingerprints:
                 _enter(found, rows, parts)
         for index, parts in self._now.items():
             _enter(found, plan.rows_of(index), parts)
-        if self._device:
+        found[0][:] = mix64(found[0] ^ plan.salts)
+        if self._device:  # finished digests
             for index, parts in self._fetched():
                 _enter(found, plan.rows_of(index), parts)
         self._now.clear()
@@ -186,9 +212,37 @@ def _kept(step: Step) -> int | None:
     return None if step.kept is None else len(step.kept)
 
 
+def _row_axes(
+    tensor: torch.Tensor, step: Step, axes: str | None
+) -> tuple[list[int], list[int], int]:
+    """The axes that count rows, the others, and the number of rows."""
+    axes = axes or inferred_axes(
+        tensor.shape, tensor.stride(), step.batch, step.tokens, _kept(step)
+    )
+    names = axes.split()
+    row_axes = [names.index(name) for name in ("b", "t") if name in names]
+    rest = [axis for axis in range(tensor.ndim) if axis not in row_axes]
+    return row_axes, rest, math.prod(tensor.shape[axis] for axis in row_axes)
+
+
+_UNKNOWN: Final = _Rows("", np.dtype(np.uint8), (0, 0), ctypes.c_char * 0)
+
+
+def _dense_rows(tap: str, tensor: torch.Tensor, step: Step, axes: str | None) -> _Rows | None:
+    if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.is_complex():
+        return None
+    name = dtype_name(tensor, tap)
+    row_axes, rest, rows = _row_axes(tensor, step, axes)
+    if [*row_axes, *rest] != list(range(tensor.ndim)) or not tensor.numel():
+        return None
+    nbytes = tensor.numel() * tensor.element_size()
+    shape = (rows, tensor.numel() // rows)
+    return _Rows(name, word_dtype(name), shape, ctypes.c_char * nbytes)
+
+
 def _parts(words: np.ndarray, name: str, keep: Keep) -> Parts:
     return (
-        row_digests(words, name),
+        partial_sums(words, name),
         row_sketches(words, name) if keep == "summary" else None,
         row_statistics(words, name) if keep != "digest" else None,
     )

@@ -271,12 +271,15 @@ class LeanCapture:
         if self._counting:
             self._seen.append((tap, shape, strides, dtype, -1))
             return
-        place = self._stage.put(tensor, (shape, strides, dtype, tensor.device)) if staged else -1
+        kind = (shape, strides, dtype, tensor.device)
+        place = self._stage.put(tensor, kind) if staged else -1
         index = len(self._seen)
         self._seen.append((tap, shape, strides, dtype, place))
         if place < 0:
             assert self._step is not None
             axes = self._given.get(tap)
+            if self._found.take_dense(index, tap, tensor, kind, self._step, axes):
+                return
             with self._tracer.paused():
                 self._found.take_now(index, tap, tensor, self._step, axes)
 

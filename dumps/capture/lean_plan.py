@@ -15,6 +15,7 @@ import torch
 from verify.dumps.capture.fingerprints import Keep, inferred_axes
 from verify.dumps.capture.positions import PADDING, Step
 from verify.dumps.capture.tensor_words import dtype_name
+from verify.dumps.digests import salt
 from verify.dumps.format.block import StepTemplate
 from verify.dumps.format.schema import Input, Record
 from verify.dumps.layout import ATTRIBUTE, Layouts
@@ -45,6 +46,8 @@ class StepPlan:
     lanes: list[Lane]
     named: list[str]
     starts: np.ndarray
+    salts: np.ndarray
+    """What finalising mixes into the sum of each row, uint64 [rows]."""
 
     def rows_of(self, index: int) -> slice:
         """Places of the rows of record ``index``."""
@@ -94,7 +97,10 @@ def plan_step(
         named.append(kind)
     template = StepTemplate(records)
     starts = np.concatenate([[0], np.cumsum(template.counts)])
-    return StepPlan(template, _lanes(seen, records, starts), named, starts)
+    salts = np.repeat([salt(r.dtype, r.row_length)[0] for r in records], template.counts)
+    return StepPlan(
+        template, _lanes(seen, records, starts), named, starts, salts.astype(np.uint64, copy=False)
+    )
 
 
 def _record(
