@@ -14,11 +14,13 @@ pytest.importorskip("llama_cpp")
 pytest.importorskip("gguf")
 
 from tests.support.toy_gguf import DIM, Toy
+from verify.certify.llamacpp.attention import judge_attention
 from verify.certify.llamacpp.node import judge_node
 from verify.dumps.format import open_dump
 from verify.dumps.format.schema import Sequence
 from verify.dumps.importers.observation import Imported, Observation, Source, Tensor
 from verify.dumps.importers.writing import write_run
+from verify.dumps.llamacpp.gguf_file import open_gguf
 from verify.dumps.llamacpp.record import record_llamacpp
 from verify.errors import VerifyError
 from verify.reference.certificates.result import Outcome
@@ -115,3 +117,24 @@ def test_a_planted_fault_is_named_and_nothing_else(
     found = accused(ran, Toy(), tape, tmp_path)
     assert set(found) == taps
     assert all(named in reason for reason in found.values()), found
+
+
+def test_attention_that_read_another_cache_is_no_rounding(tape: Path, tmp_path: Path) -> None:
+    file = open_gguf(Toy().write(tmp_path / "toy.gguf"))
+    record_llamacpp(file.path, tape, tmp_path / "run")
+    dump = open_dump(tmp_path / "run")
+    for record in (r for r in dump.records() if r.tap == "kqv_out-0"):
+        rows = np.arange(len(dump.rows(record).position))
+        own, other = (judge_attention(dump, record, rows, file, layer) for layer in "01")
+        assert own.outcome is Outcome.EXPLAINED and other.outcome is Outcome.DEFECT
+        # Queries of this step, and keys and values of all steps so far.
+        assert len(record.inputs) == 1 + 2 * (record.step + 1)
+
+
+def test_flash_attention_has_no_model_and_that_is_said(tape: Path, tmp_path: Path) -> None:
+    file = open_gguf(Toy().write(tmp_path / "toy.gguf"))
+    record_llamacpp(file.path, tape, tmp_path / "run", flash="on")
+    dump = open_dump(tmp_path / "run")
+    record = next(r for r in dump.records() if r.tap == "kqv_out-0")
+    with pytest.raises(VerifyError, match="flash"):
+        judge_attention(dump, record, np.arange(1), file, "0")
