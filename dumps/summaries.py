@@ -22,7 +22,9 @@ BUCKETS: Final = 16
 SIGN_STREAM: Final = 1
 ROTATION_STREAM: Final = 2
 STATISTICS: Final = ("max_abs", "sum", "sum_sq", "nan", "pos_inf", "neg_inf", "zero")
-_BLOCK: Final = 1 << 16  # elements handled at a time: their float64 temporaries stay in the cache
+# Elements handled at a time. Their float64 temporaries stay in the cache and below 128 KiB, from where
+# on glibc's malloc maps fresh pages for each, which cost more than the arithmetic.
+_BLOCK: Final = 1 << 14
 
 
 class SketchPlan(NamedTuple):
@@ -67,7 +69,8 @@ def row_sketches(words: NDArray[Any], dtype_name: str, offset: int = 0) -> NDArr
     for rows, values in _blocks(words, dtype_name):
         plan = sketch_plan(offset * _parts(dtype_name), values.shape[1])
         padded = _padded(_finite(values), plan)
-        signed = padded[:, plan.source] * plan.sign
+        signed = padded[:, plan.source]
+        signed *= plan.sign
         with np.errstate(over="ignore"):  # a sum beyond float32 is kept as infinity
             found[rows] = tree_sum(signed.reshape(len(values), plan.groups, BUCKETS))
     return found
@@ -92,20 +95,30 @@ def row_statistics(words: NDArray[Any], dtype_name: str) -> Values:
         ArgumentError: unknown dtype, or words of another width.
     """
     found = np.zeros((len(words), len(STATISTICS)))
+    places = np.zeros((2, len(words), BUCKETS))  # sums over the groups, of values and squares
     for rows, values in _blocks(words, dtype_name):
-        finite = _finite(values)
-        padded = _padded(finite, sketch_plan(0, values.shape[1]))
-        grouped = padded.reshape(len(values), -1, BUCKETS)
         out = found[rows]
-        out[:, 0] = np.abs(finite).max(axis=1, initial=0.0)
-        with np.errstate(over="ignore"):
-            out[:, 2] = _total(grouped * grouped)
-            out[:, 1] = _total(grouped.copy())
-        if finite is not values:
+        sizes = np.abs(values)
+        largest = sizes.max(axis=1, initial=0.0)
+        # A maximum hands NaN and infinities on, so one look at it tells of the whole block.
+        whole = bool(np.isfinite(largest).all())
+        finite = values if whole else _finite(values)
+        out[:, 0] = largest if whole else np.abs(finite).max(axis=1, initial=0.0)
+        if not whole:
             out[:, 3] = np.isnan(values).sum(axis=1)
             out[:, 4] = np.isposinf(values).sum(axis=1)
             out[:, 5] = np.isneginf(values).sum(axis=1)
-        out[:, 6] = (values == 0.0).sum(axis=1)
+        if not whole or sizes.min(initial=1.0) == 0.0:
+            out[:, 6] = (values == 0.0).sum(axis=1)
+        padded = _padded(finite, sketch_plan(0, values.shape[1]))
+        with np.errstate(over="ignore"):
+            place = sizes if sizes.shape == padded.shape else None
+            squares = np.multiply(padded, padded, out=place)
+            places[1, rows] = tree_sum(squares.reshape(len(values), -1, BUCKETS))
+            # Last, since it overwrites the values, which are this block's own.
+            places[0, rows] = tree_sum(padded.reshape(len(values), -1, BUCKETS))
+    with np.errstate(over="ignore"):
+        found[:, 1], found[:, 2] = tree_sum(places[0]), tree_sum(places[1])
     return found
 
 
@@ -121,11 +134,6 @@ def tree_sum(terms: NDArray[Any]) -> NDArray[Any]:
         n = half
     first: NDArray[Any] = terms[:, 0]
     return first
-
-
-def _total(grouped: Values) -> Values:
-    """Sum of rows given as groups of 16: over the groups first, then over the 16."""
-    return tree_sum(tree_sum(grouped))
 
 
 def _padded(values: Values, plan: SketchPlan) -> Values:

@@ -89,6 +89,24 @@ def test_statistics_without_elements_or_rows() -> None:
     assert row_sketches(np.zeros((2, 0), np.uint32), "float32").tolist() == [[0.0] * 16] * 2
 
 
+@pytest.mark.parametrize("length", [16, 19, 4096, 4099])
+def test_the_words_stay_as_they_are_and_each_row_is_judged_alone(length: int) -> None:
+    """Rows with NaN, infinities and zeros change nothing in those beside them, in any block."""
+    values = np.random.default_rng(6).standard_normal((11, length))
+    values[3, 5], values[4, 6], values[7, 0], values[9, 1] = np.nan, np.inf, -0.0, 1e308
+    words = values.view(np.uint64)
+    before = words.copy()
+    found = row_statistics(words, "float64")
+    assert (words == before).all()
+    for row in range(11):
+        assert row_statistics(words[row : row + 1], "float64").tobytes() == found[row].tobytes()
+    assert found[:, 3].tolist() == [0, 0, 0, 1] + [0] * 7
+    assert found[7, 6] == 1 and found[9, 2] == np.inf and np.isfinite(found[:, :2]).all()
+    groups = np.pad(np.where(np.isfinite(values), values, 0.0), ((0, 0), (0, -length % 16)))
+    by_hand = tree_sum(tree_sum(groups.reshape(11, -1, 16)))
+    assert found[:, 1].tobytes() == by_hand.tobytes()
+
+
 def test_complex_numbers_count_as_pairs() -> None:
     pair = np.array([[3 - 4j, np.nan]], np.complex64)
     flat = as_words([3, -4, np.nan, 0])
