@@ -39,6 +39,7 @@ from verify.ranks.join import Joined
 from verify.reference.certificates.certify import certify
 from verify.reference.certificates.result import Certificate, Outcome
 from verify.taps.view import View
+from verify.taps.words import same_places
 
 _CALLS = 3
 """Records of a tap that are judged, those with the largest differences."""
@@ -151,6 +152,12 @@ def _judge(
     return max(found, key=lambda each: (each.outcome is Outcome.DEFECT, each.used), default=None)
 
 
+def _loses_inputs(view: View, record: Record) -> bool:
+    return view.making(record).is_stored and any(
+        source.kind == "unknown" for source in record.inputs
+    )
+
+
 def _judge_record(
     side: str,
     dump: Dump,
@@ -162,7 +169,7 @@ def _judge_record(
     if gguf is not None and is_llamacpp(dump):
         node = judge_node(dump, record, rows, gguf)
         return _Found(side, node.outcome, node.used, node.reason, convention=node.convention)
-    if isinstance(dump, View) and dump.making(record).is_stored:
+    if isinstance(dump, View) and not isinstance(dump, Joined) and _loses_inputs(dump, record):
         # As the run made it: a map leaves out taps that its operations read.
         stored = dump.making(record).sources[0]
         if stored.tap == record.tap:
@@ -187,7 +194,8 @@ def _judge_record(
         if source.kind != "record" or source.seq is None:
             continue
         read = dump.record(source.seq, record.rank)
-        if op.name == "linear":  # of the last position alone, where that chooses a token
+        if op.name == "linear" and not same_places(dump.rows(record), dump.rows(read)):
+            # Of the last position alone, where that chooses a token.
             inputs["x"] = inputs["x"][places_in(dump, record, read)]
         else:
             check_rows(dump, record, read)
