@@ -146,16 +146,31 @@ def _judge(
         record = dump.holder(index.records[number])
         here = entries[index.record[entries] == number]
         try:
-            found.append(_judge_record(side, dump, record, index.rows(here), weights, gguf))
+            found.append(_judge_shown(side, dump, record, index.rows(here), weights, gguf))
         except VerifyError:
             return None  # an operation, inputs or weights that no reference has
     return max(found, key=lambda each: (each.outcome is Outcome.DEFECT, each.used), default=None)
 
 
-def _loses_inputs(view: View, record: Record) -> bool:
-    return view.making(record).is_stored and any(
-        source.kind == "unknown" for source in record.inputs
-    )
+def _judge_shown(
+    side: str,
+    dump: Dump,
+    record: Record,
+    rows: np.ndarray,
+    weights: WeightSource,
+    gguf: Path | None,
+) -> _Found:
+    """A record as it is shown, or else as the run made it: a map leaves out taps that its operations
+    read."""
+    try:
+        return _judge_record(side, dump, record, rows, weights, gguf)
+    except VerifyError:
+        if not isinstance(dump, View) or isinstance(dump, Joined):
+            raise
+        making = dump.making(record)
+        if not making.is_stored or making.sources[0].tap != record.tap:
+            raise
+        return _judge_record(side, dump.stored, making.sources[0], rows, weights, gguf)
 
 
 def _judge_record(
@@ -169,11 +184,6 @@ def _judge_record(
     if gguf is not None and is_llamacpp(dump):
         node = judge_node(dump, record, rows, gguf)
         return _Found(side, node.outcome, node.used, node.reason, convention=node.convention)
-    if isinstance(dump, View) and not isinstance(dump, Joined) and _loses_inputs(dump, record):
-        # As the run made it: a map leaves out taps that its operations read.
-        stored = dump.making(record).sources[0]
-        if stored.tap == record.tap:
-            dump, record = dump.stored, stored
     if isinstance(dump, Joined):
         if any(source.kind == "unknown" for source in record.inputs) and not is_collective(record):
             raise ArgumentError(
