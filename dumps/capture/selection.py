@@ -56,21 +56,22 @@ def default_taps(model: torch.nn.Module) -> list[str]:
         leaf = next(module.children(), None) is None
         if module is head or not path:
             continue
-        name = path.rpartition(".")[2]
-        if "norm" in kind:  # one that adds a residual stream returns it as well
-            found += [port(path, "out"), port(path, "out.1")]
-            if name not in (
-                "q_norm",
-                "k_norm",
-            ):  # what enters these is the projection, seen already
-                found.append(port(path, "in.0"))
-        elif "rotary" in kind:
+        if "norm" in kind or "rotary" in kind:  # one that adds a residual stream returns it as well
             found += [port(path, "out"), port(path, "out.1")]
         elif id(module) in blocks or (leaf and not isinstance(module, torch.nn.ModuleList)):
             found.append(port(path, "out"))
-        if name in ("down_proj", "w2", "fc2", "c_proj"):
+        if shows_input(path, "norm" in kind):
             found.append(port(path, "in.0"))
     return found
+
+
+def shows_input(path: str, norm: bool) -> bool:
+    """Whether the default selection shows what enters the module at ``path``: a norm, or a linear
+    layer that reads a product of gated units."""
+    name = path.rpartition(".")[2]
+    if norm:  # what enters these two is the projection, seen already
+        return name not in ("q_norm", "k_norm")
+    return name in ("down_proj", "w2", "fc2", "c_proj")
 
 
 def _output_head(model: torch.nn.Module) -> torch.nn.Module | None:

@@ -12,8 +12,10 @@ import numpy as np
 from verify.reference.certificates.layer_op import Inputs, Variant
 from verify.reference.layers.activations import (
     FUNCTIONS,
+    SIGMOIDS,
     Function,
     GateCast,
+    Sigmoid,
     activation_enclosure,
     gated_enclosure,
 )
@@ -44,16 +46,18 @@ def _other_function(function: Function) -> Function | None:
 
 @dataclass(frozen=True)
 class Activation:
-    """SiLU or GELU of ``x``; ``function`` as in
-    :func:`verify.reference.layers.activations.activation`."""
+    """SiLU or GELU of ``x``; parameters as in
+    :func:`verify.reference.layers.activations.activation_enclosure`."""
 
     function: Function
+    sigmoid: Sigmoid = "quotient"
 
     inputs = ("x",)
     optional = ()
 
     def __post_init__(self) -> None:
         check_choice("function", self.function, FUNCTIONS)
+        check_choice("sigmoid", self.sigmoid, SIGMOIDS)
 
     @property
     def name(self) -> str:
@@ -61,7 +65,11 @@ class Activation:
 
     def enclosure(self, inputs: Inputs, store: str, arithmetic: Arithmetic) -> Enclosure:
         return activation_enclosure(
-            inputs["x"], function=self.function, store=store, arithmetic=arithmetic
+            inputs["x"],
+            function=self.function,
+            store=store,
+            arithmetic=arithmetic,
+            sigmoid=self.sigmoid,
         )
 
     def exact(self, inputs: Inputs) -> Array:
@@ -75,16 +83,17 @@ class Activation:
     def mistakes(self, inputs: Inputs) -> Iterator[Variant]:
         for function in FUNCTIONS:
             if function not in (self.function, _other_function(self.function)):
-                yield Variant(f"{function} for {self.function}", Activation(function))
+                yield Variant(f"{function} for {self.function}", replace(self, function=function))
 
 
 @dataclass(frozen=True)
 class Gated:
     """``f(gate) * up`` (SwiGLU, GeGLU); inputs ``gate`` and ``up`` of one shape. Parameters as in
-    :func:`verify.reference.layers.activations.gated`."""
+    :func:`verify.reference.layers.activations.gated_enclosure`."""
 
     function: Function = "silu"
     cast: GateCast = "after-product"
+    sigmoid: Sigmoid = "quotient"
 
     inputs = ("gate", "up")
     optional = ()
@@ -104,6 +113,7 @@ class Gated:
             cast=self.cast,
             store=store,
             arithmetic=arithmetic,
+            sigmoid=self.sigmoid,
         )
 
     def exact(self, inputs: Inputs) -> Array:

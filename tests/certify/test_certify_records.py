@@ -166,7 +166,10 @@ def test_the_command_prints_a_verdict_and_exits_by_it(runs, command):
     fine = command(f"{runs}/a::act.out")
     assert fine.exit_code == 0
     assert fine.output.splitlines()[0] == f"EXPLAINED  {runs}/a::act.out@0"
-    assert "declared  Activation(function='silu'), FP32 sums in any order" in fine.output
+    assert (
+        "declared  Activation(function='silu', sigmoid='quotient'), FP32 sums in any order"
+        in fine.output
+    )
     wrong = command(f"{runs}/a::act.out@0", "--set", "function=gelu")
     assert wrong.exit_code == 1
     assert "reproduced by: silu for gelu" in wrong.output

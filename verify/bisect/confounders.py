@@ -24,6 +24,7 @@ _WEIGHTS: tuple[tuple[str, str, str, str], ...] = (
     (r"settings\.device", "likely", "", "other kernels, other order of summation"),
     (r"settings\.", "declared", "", ""),
     (r"model\.config\.(_|transformers_version|torch_dtype|dtype|architectures)", "possible", "", ""),
+    (r"model\.config$", "possible", "model", "one run alone states the configuration of its model"),
     (r"model\.config\.", "likely", "model", "the network computes something else"),
 )  # fmt: skip
 
@@ -40,6 +41,7 @@ def find_confounders(a: Dump, b: Dump) -> list[Confounder]:
     """Every recorded setting, configuration entry and fact of the machine that differs, those that
     weigh most first."""
     x, y = _facts(a.manifest), _facts(b.manifest)
+    _count_lone_config(x, y)
     found = [
         _confounder(name, text(x.get(name)), text(y.get(name)))
         for name in sorted(x.keys() | y.keys())
@@ -47,6 +49,16 @@ def find_confounders(a: Dump, b: Dump) -> list[Confounder]:
     ]
     found += map(_of_environment, difference(a.manifest.env, b.manifest.env))
     return sorted(found, key=lambda c: ORDER.index(c.weight))
+
+
+def _count_lone_config(x: dict[str, Any], y: dict[str, Any]) -> None:
+    """Entries of a configuration that one run alone has differ from nothing: their number is all."""
+    held = [[name for name in facts if name.startswith("model.config.")] for facts in (x, y)]
+    for facts, own, other in ((x, held[0], held[1]), (y, held[1], held[0])):
+        if own and not other:
+            for name in own:
+                del facts[name]
+            facts["model.config"] = f"{len(own)} entries"
 
 
 def _of_environment(d: Difference) -> Confounder:

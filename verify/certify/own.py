@@ -19,6 +19,7 @@ from verify.bisect.moves import MOVES
 from verify.bisect.result import Verdict
 from verify.bounds import Bound
 from verify.certify.attention import certify_core, is_attention
+from verify.certify.counterpart import as_computed, as_counterpart, is_exported
 from verify.certify.declare import declare
 from verify.certify.inputs import (
     check_rows,
@@ -29,10 +30,11 @@ from verify.certify.inputs import (
 )
 from verify.certify.llamacpp.node import is_llamacpp, judge_node
 from verify.certify.ranks import certify_parts
+from verify.certify.rotary_tables import is_rotary_table, rotary_share
 from verify.certify.weights import WeightSource, gguf_path
 from verify.compare.index import RowIndex
 from verify.dumps.format import Dump
-from verify.dumps.format.schema import Record
+from verify.dumps.format.schema import Manifest, Record
 from verify.errors import ArgumentError, VerifyError
 from verify.ranks.disagree import is_collective
 from verify.ranks.join import Joined
@@ -61,6 +63,17 @@ _TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
+class _Side:
+    """What the records of one run are held against."""
+
+    name: str
+    weights: WeightSource
+    manifest: Manifest
+    """Of the run whose configuration counts."""
+    gguf: Path | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Found:
     side: str
     outcome: Outcome
@@ -81,24 +94,23 @@ def own_roundings(a: Dump, b: Dump, weights: str | None) -> Checker:
     Raises:
         ArgumentError, ModelError: the weights cannot be read.
     """
-    sources = {
-        "A": WeightSource(weights, a.manifest),
-        "B": WeightSource(weights, b.manifest),
-    }
-    for source in sources.values():
-        source.check()
     gguf = gguf_path(weights) if is_llamacpp(a) or is_llamacpp(b) else None
+    of_a, of_b = (
+        # An exported model is held against its source, whose weights and configuration these are.
+        other.manifest if is_exported(run) and not is_exported(other) else run.manifest
+        for run, other in ((a, b), (b, a))
+    )
+    side_a = _Side("A", WeightSource(weights, of_a), of_a, gguf)
+    side_b = _Side("B", WeightSource(weights, of_b), of_b, gguf)
+    for side in (side_a, side_b):
+        side.weights.check()
 
     def check(op: Op) -> LocalFinding | None:
         x = op.compared.alignment
         rows = op.largest(_ROWS)
-        sides = (("A", x.a, x.rows_a), ("B", x.b, x.rows_b))
-        found = [
-            judged
-            for side, index, entries in sides
-            if (judged := _judge(side, index, entries[rows], sources[side], gguf)) is not None
-        ]
-        return _conclude(op, found)
+        rows_a, rows_b = (x.a, x.rows_a[rows]), (x.b, x.rows_b[rows])
+        found = [_judge(side_a, *rows_a, *rows_b), _judge(side_b, *rows_b, *rows_a)]
+        return _conclude(op, [each for each in found if each is not None])
 
     return check
 
@@ -136,70 +148,67 @@ def _conclude(op: Op, found: list[_Found]) -> LocalFinding | None:
 
 
 def _judge(
-    side: str, index: RowIndex, entries: np.ndarray, weights: WeightSource, gguf: Path | None
+    side: _Side, index: RowIndex, entries: np.ndarray, other: RowIndex, paired: np.ndarray
 ) -> _Found | None:
-    """The worst of the records that hold these rows; None where one cannot be judged."""
+    """The worst of the records that hold these rows; None where one cannot be judged.
+
+    Args:
+        paired: the entries of the other run that stand for ``entries``.
+    """
     dump = index.dump
+    exported = is_exported(dump) and not is_exported(other.dump)
     numbers = list(dict.fromkeys(index.record[entries].tolist()))[:_CALLS]
     found = []
     for number in numbers:
         record = dump.holder(index.records[number])
-        here = entries[index.record[entries] == number]
+        here = index.record[entries] == number
         try:
-            found.append(_judge_shown(side, dump, record, index.rows(here), weights, gguf))
+            if exported:
+                like = other.dump.holder(other.records[int(other.record[paired[here][0]])])
+                record = as_counterpart(dump, record, other.dump, like)
+            found.append(_judge_shown(side, dump, record, index.rows(entries[here])))
         except VerifyError:
             return None  # an operation, inputs or weights that no reference has
     return max(found, key=lambda each: (each.outcome is Outcome.DEFECT, each.used), default=None)
 
 
-def _judge_shown(
-    side: str,
-    dump: Dump,
-    record: Record,
-    rows: np.ndarray,
-    weights: WeightSource,
-    gguf: Path | None,
-) -> _Found:
+def _judge_shown(side: _Side, dump: Dump, record: Record, rows: np.ndarray) -> _Found:
     """A record as it is shown, or else as the run made it: a map leaves out taps that its operations
     read."""
     try:
-        return _judge_record(side, dump, record, rows, weights, gguf)
+        return _judge_record(side, dump, record, rows)
     except VerifyError:
         if not isinstance(dump, View) or isinstance(dump, Joined):
             raise
         making = dump.making(record)
         if not making.is_stored or making.sources[0].tap != record.tap:
             raise
-        return _judge_record(side, dump.stored, making.sources[0], rows, weights, gguf)
+        return _judge_record(side, dump.stored, making.sources[0], rows)
 
 
-def _judge_record(
-    side: str,
-    dump: Dump,
-    record: Record,
-    rows: np.ndarray,
-    weights: WeightSource,
-    gguf: Path | None,
-) -> _Found:
-    if gguf is not None and is_llamacpp(dump):
-        node = judge_node(dump, record, rows, gguf)
-        return _Found(side, node.outcome, node.used, node.reason, convention=node.convention)
+def _judge_record(side: _Side, dump: Dump, record: Record, rows: np.ndarray) -> _Found:
+    name = side.name
+    if side.gguf is not None and is_llamacpp(dump):
+        node = judge_node(dump, record, rows, side.gguf)
+        return _Found(name, node.outcome, node.used, node.reason, convention=node.convention)
     if isinstance(dump, Joined):
         if any(source.kind == "unknown" for source in record.inputs) and not is_collective(record):
             raise ArgumentError(
                 "the ranks read different copies", where=record.tap, allowed="equal copies"
             )
-        of_ranks = certify_parts(dump, record, rows, weights)
+        of_ranks = certify_parts(dump, record, rows, side.weights)
         if of_ranks is not None:
-            return _Found(side, *of_ranks)
-    if MOVES.issuperset(record.ops):
-        return _moved(side, dump, record)
+            return _Found(name, *of_ranks)
+    if is_rotary_table(record):
+        return _table(side, dump, record, rows)
+    if MOVES.issuperset(record.ops) and not _reads_weights(record):
+        return _moved(name, dump, record)
     if is_attention(record):
         _, certificate = certify_core(dump, record, _HEAD_ROWS)
-        return _found(side, certificate)
+        return _found(name, certificate)
     named = with_weights(dump, record)
-    op = declare(named, dump.manifest, None, {})
-    inputs = gather_inputs(dump, named, op, weights, {})
+    op = as_computed(dump, declare(named, side.manifest, None, {}))
+    inputs = gather_inputs(dump, named, op, side.weights, {})
     for source in record.inputs:
         if source.kind != "record" or source.seq is None:
             continue
@@ -217,7 +226,18 @@ def _judge_record(
         name: value[some] if name not in ("weight", "bias", "table") else value
         for name, value in inputs.items()
     }
-    return _found(side, certify(output[some], cut, op, store=record.dtype))
+    return _found(name, certify(output[some], cut, op, store=record.dtype))
+
+
+def _table(side: _Side, dump: Dump, record: Record, rows: np.ndarray) -> _Found:
+    used = rotary_share(dump, record, rows, side.manifest)
+    outcome = Outcome.EXPLAINED if used <= 1.0 else Outcome.DEFECT
+    return _Found(side.name, outcome, used, f"rotary table uses {used:.3g} of its bound")
+
+
+def _reads_weights(record: Record) -> bool:
+    """A lookup moves the rows of its table, not those of its input."""
+    return any(source.kind == "weight" for source in record.inputs)
 
 
 def _moved(side: str, dump: Dump, record: Record) -> _Found:
@@ -260,6 +280,8 @@ def _found(side: str, certificate: Certificate) -> _Found:
     used = certificate.numbers.get("budget_used", 0.0)
     failed = [check.name for check in certificate.failed]
     reason = f"{certificate.op} uses {used:.3g} of its bound"
+    if certificate.outcome is Outcome.DEFECT and used <= 1.0:  # an exact operation has none to use
+        reason = f"{certificate.op} is not what it computes"
     if failed:
         reason += f" ({'; '.join(failed[:2])})"
     return _Found(side, certificate.outcome, used, reason)

@@ -35,6 +35,12 @@ ENGINES: dict[str, Engine] = {
         frozenset({"tape", "threads"}),
         (".gguf",),
     ),
+    "onnxruntime": Engine(
+        "verify.dumps.onnx_runtime.engine",
+        "record_engine",
+        frozenset({"inputs", "threads"}),
+        (".onnx",),
+    ),
 }
 """Name of the engine -> how it is recorded."""
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from verify.reference.layers.activations import gated
+from verify.reference.layers.activations import activation_enclosure, gated
 from verify.reference.layers.enclosure import Enclosure
 from verify.reference.layers.grid import round_to
 from verify.reference.layers.linear import linear, round_tf32
@@ -154,3 +154,16 @@ def test_tf32_operands_change_the_product_by_their_rounding_alone():
     found = linear(x, weight, operands="tf32")
     assert (found == round_tf32(x) @ round_tf32(weight).T).all()
     assert Enclosure.exactly(found).mid is found
+
+
+def test_a_centred_sigmoid_errs_by_its_input_and_not_by_its_result():
+    x = np.linspace(-30, 30, 200_001).astype(np.float32)
+    half = np.float32(0.5)
+    inner = np.tanh((x * half).astype(np.float64)).astype(np.float32)  # correctly rounded
+    found = x * (half + half * inner)
+
+    def used(sigmoid: str) -> float:
+        held = activation_enclosure(x, function="silu", store="float32", sigmoid=sigmoid)
+        return float((np.abs(found - held.mid) / (held.radius + np.abs(held.mid) * 2**-24)).max())
+
+    assert used("centred") <= 1.0 < used("quotient")

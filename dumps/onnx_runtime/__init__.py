@@ -1,0 +1,1 @@
+"""ONNX Runtime: what a model exported to ONNX computes inside, named as PyTorch names it."""

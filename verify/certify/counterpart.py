@@ -1,0 +1,60 @@
+"""Runs that do not say what they computed, judged by what the other run of the pair says.
+
+A model that was exported has the operations of its source. So a record of it is held against the
+operation, the weights and the configuration of the record with the same name, on inputs of its own.
+Judged by what the exported file itself declares, a wrong epsilon would be found correct.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from verify.dumps.format import Dump
+from verify.dumps.format.schema import Input, Record
+from verify.errors import ArgumentError
+from verify.reference.certificates.elementwise import Activation, Gated
+
+_EXPORTED = ("onnxruntime",)
+
+
+def is_exported(dump: Dump) -> bool:
+    """Whether the run is of a model exported from another one."""
+    return dump.manifest.capture.get("source", {}).get("format") in _EXPORTED
+
+
+def as_counterpart(dump: Dump, record: Record, other: Dump, like: Record) -> Record:
+    """The record with the operation of ``like``, a record of ``other``, on inputs of its own run.
+
+    Raises:
+        ArgumentError: ``like`` reads something that has no counterpart at the same step.
+    """
+    own = {(r.tap, r.occurrence, r.step): r.seq for r in dump.records(record.rank)}
+    inputs = []
+    for source in like.inputs:
+        if source.kind != "record" or source.seq is None:
+            inputs.append(source)
+            continue
+        read = other.record(source.seq, like.rank)
+        seq = own.get((read.tap, read.occurrence, record.step))
+        if seq is None:
+            raise ArgumentError(
+                "an input of the operation was not recorded",
+                where=record.tap,
+                found=f"no {read.tap} at step {record.step}",
+            )
+        inputs.append(Input(kind="record", seq=seq))
+    # An exporter writes an attention core as separate operations, and each stores what it gives.
+    stored = {"implementation": "eager"} if "implementation" in like.attributes else {}
+    return msgspec.structs.replace(
+        record, ops=like.ops, inputs=inputs, attributes={**like.attributes, **stored}
+    )
+
+
+def as_computed(dump: Dump, op: Any) -> Any:
+    """The operation with the arithmetic of the engine that ran it."""
+    if is_exported(dump) and isinstance(op, Activation | Gated):
+        return replace(op, sigmoid="centred")
+    return op
