@@ -17,6 +17,7 @@ from verify.dumps.capture import step_arguments, torch_attention
 from verify.dumps.capture.core import CoreRecorder
 from verify.dumps.capture.hooks import ModuleHooks, input_ports, output_ports
 from verify.dumps.capture.identity import Identity, module_call
+from verify.dumps.capture.module_scalars import scalars_of
 from verify.dumps.capture.ops import watch_ops
 from verify.dumps.capture.positions import Step
 from verify.dumps.capture.ranks import wait_for_others
@@ -248,7 +249,9 @@ class Capture:
             for name, tensor in output_ports(output):
                 if port(path, name) in self.taps:
                     call = None if self._traced else module_call(path, module, args, kwargs)
-                    self._recorder.record(port(path, name), tensor, call=call)
+                    self._recorder.record(
+                        port(path, name), tensor, call=call, attributes=scalars_of(module)
+                    )
         if not path:
             self._record_logits(output)
             self._steps.root_left()

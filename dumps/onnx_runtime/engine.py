@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from verify.dumps.engine_request import EngineRequest
-from verify.dumps.onnx_runtime.record import OPTIMISATIONS, record_onnx
+from verify.dumps.onnx_runtime.record import record_onnx
+from verify.dumps.onnx_runtime.session import OPTIMISATIONS
 from verify.errors import ArgumentError
 
 
@@ -52,4 +53,4 @@ def record_engine(request: EngineRequest) -> list[str]:
         optimisation=optimisation,
         threads=request.given.get("threads") or 1,
     )
-    return [f"{count} records  ->  {request.out}"]
+    return [f"{count} record{'s' if count > 1 else ''}  ->  {request.out}"]

@@ -10,10 +10,14 @@ from safetensors.torch import save_file
 from torch import nn
 from typer.testing import CliRunner
 
+from verify.bisect.result import Verdict
+from verify.bisect.run import bisect
 from verify.certify.names import parse_name
+from verify.certify.own import own_roundings
 from verify.certify.run import Options, certify_records
 from verify.cli.certify import certify
 from verify.dumps.capture import capture
+from verify.dumps.format import open_dump
 from verify.errors import ArgumentError
 from verify.reference.certificates.result import Outcome
 
@@ -99,6 +103,18 @@ def test_a_wrong_eps_is_a_defect(runs):
     assert result.records[0].record == f"{runs}/b::norm.out@0"
 
 
+def test_the_eps_of_the_module_counts_where_no_configuration_states_one(runs):
+    result = certify_records([f"{runs}/a::norm.out@0"], options(runs))
+    assert result.outcome is Outcome.EXPLAINED
+
+
+def test_no_side_of_a_pair_is_excused_by_its_own_eps(runs):
+    pair = open_dump(runs / "a"), open_dump(runs / "b")
+    result = bisect(*pair, checkers=[own_roundings(*pair, str(runs / "weights.safetensors"))])
+    assert result.verdict is Verdict.UNRESOLVED
+    assert any("eps is 1e-06 in A and 0.5 in B" in r for f in result.findings for r in f.reasons)
+
+
 def test_another_convention_is_precision(runs):
     gated = Options(
         op="gated",
@@ -131,7 +147,7 @@ def test_a_pair_needs_equal_inputs(runs):
         (["{run}::gate.out@9"], {}, r"allowed: steps 0 \.\. 1"),
         (["{run}::gate.out"], {}, "pass --weights"),
         (["{run}::gate.out"], {"op": "conv"}, "allowed: activation, embedding"),
-        (["{run}::norm.out"], {"weights": True}, "--set eps=..."),
+        (["{run}::gate.out"], {"op": "activation"}, "--set function=..."),
         (["{run}::act.out"], {"settings": {"eps": "1"}}, "allowed: function"),
         (["{run}::norm.out"], {"settings": {"eps": "small"}}, "allowed: float"),
         (["{run}::norm.out"], {"settings": {"eps": "1", "unit_offset": "2"}}, "allowed: bool"),

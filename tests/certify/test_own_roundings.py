@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
 from safetensors.torch import save_file
 
 from verify.bisect.result import Verdict
 from verify.bisect.run import bisect
 from verify.certify.own import own_roundings
+from verify.dumps import capture
 from verify.dumps.format import open_dump
 from verify.dumps.hf.load import LoadedModel
 from verify.dumps.hf.record import Request, record_generation
@@ -45,3 +47,31 @@ def test_weights_that_cannot_be_read_are_an_error_and_not_silence(tmp_path: Path
     for name in ("nowhere.safetensors", "broken.safetensors"):
         with pytest.raises(VerifyError):
             own_roundings(dump, dump, str(tmp_path / name))
+
+
+def test_another_scale_is_not_excused_by_the_side_that_has_it(tmp_path: Path) -> None:
+    for name, factor in (("a", 1.0), ("b", 1.02)):
+        model = toy_llama(attn="eager")
+        model.model.layers[1].self_attn.scaling *= factor
+        loaded = LoadedModel("toy", model, toy_tokenizer(), {})
+        record_generation(
+            Request(model="toy", prompts=("abcdef",), tokens=1, attn="eager", raw=True),
+            tmp_path / name,
+            loaded=loaded,
+        )
+    a, b = open_dump(tmp_path / "a"), open_dump(tmp_path / "b")
+    result = bisect(a, b, checkers=[own_roundings(a, b, None)])
+    broken = [f for f in result.findings if f.verdict is Verdict.DEFECT]
+    assert [f.taps for f in broken] == [["model.layers.1.self_attn.attn.out"]]
+    assert any("scale is 0.25 in A and 0.255 in B" in reason for reason in broken[0].reasons)
+
+
+def test_another_gelu_is_named_as_a_convention(tmp_path: Path) -> None:
+    for approximate in ("none", "tanh"):
+        model = torch.nn.Sequential(torch.nn.Hardtanh(-3, 3), torch.nn.GELU(approximate))
+        with torch.no_grad(), capture(model, tmp_path / approximate):
+            model(torch.linspace(-4, 4, 64).reshape(1, 4, 16))
+    a, b = open_dump(tmp_path / "none"), open_dump(tmp_path / "tanh")
+    result = bisect(a, b, checkers=[own_roundings(a, b, None)])
+    assert result.verdict is Verdict.PRECISION
+    assert "function=gelu-tanh" in result.findings[0].title

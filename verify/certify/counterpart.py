@@ -1,4 +1,4 @@
-"""Runs that do not say what they computed, judged by what the other run of the pair says.
+"""What a record of one run is held against, given its counterpart in the other run of the pair.
 
 A model that was exported has the operations of its source. So a record of it is held against the
 operation, the weights and the configuration of the record with the same name, on inputs of its own.
@@ -17,6 +17,7 @@ from verify.dumps.format.schema import Input, Record
 from verify.errors import ArgumentError
 from verify.reference.certificates.elementwise import Activation, Gated
 
+_SCALARS = ("eps", "approximate")
 _EXPORTED = ("onnxruntime",)
 
 
@@ -58,3 +59,23 @@ def as_computed(dump: Dump, op: Any) -> Any:
     if is_exported(dump) and isinstance(op, Activation | Gated):
         return replace(op, sigmoid="centred")
     return op
+
+
+def without_own_scalars(record: Record, like: Record) -> Record:
+    """The record without scalars that ``like``, its counterpart, has otherwise: then these are what
+    differs, and a side judged by its own would be found correct. The configuration still counts.
+
+    Raises:
+        ArgumentError: the scale of an attention core, which no configuration states, differs.
+    """
+    own, other = record.attributes, like.attributes
+    differing = {name for name in own.keys() & other.keys() if own[name] != other[name]}
+    if "scale" in differing:
+        raise ArgumentError(
+            "the runs scale their scores differently", where=record.tap,
+            found=own["scale"], allowed=f"that of the other run, {other['scale']}",
+        )  # fmt: skip
+    if not differing.intersection(_SCALARS):
+        return record
+    kept = {k: v for k, v in own.items() if k not in _SCALARS or k not in differing}
+    return msgspec.structs.replace(record, attributes=kept)

@@ -140,7 +140,7 @@ def _from_config(kind: str, record: Record, manifest: Manifest) -> dict[str, Any
     config, ops = manifest.model.config, " ".join(record.ops)
     gemma = "gemma" in manifest.model.architecture.lower()
     if kind == "rms-norm":
-        eps = config.get("rms_norm_eps")
+        eps = config.get("rms_norm_eps", record.attributes.get("eps"))
         # Gemma multiplies by 1 + weight in FP32; Llama and its kin cast before the weight.
         # torch's own rms_norm casts at the end too; it adds eps in place.
         fused = gemma or "_fused_rms_norm" in ops or "aten.add_" in ops
@@ -148,7 +148,8 @@ def _from_config(kind: str, record: Record, manifest: Manifest) -> dict[str, Any
         values = {"eps": eps, "unit_offset": gemma, "cast": cast}
         return {key: value for key, value in values.items() if value is not None}
     if kind == "layer-norm":
-        eps = config.get("layer_norm_eps", config.get("layer_norm_epsilon"))
+        stated = [config.get(name) for name in ("layer_norm_eps", "layer_norm_epsilon")]
+        eps = next((e for e in (*stated, record.attributes.get("eps")) if e is not None), None)
         return {} if eps is None else {"eps": eps}
     if kind == "rope":
         return {"cast": "products"}
@@ -156,7 +157,7 @@ def _from_config(kind: str, record: Record, manifest: Manifest) -> dict[str, Any
         act = str(config.get("hidden_act", config.get("hidden_activation", "")))
         if "silu" in ops or act in ("silu", "swish"):
             return {"function": "silu"}
-        tanh = "tanh" in act or act == "gelu_new"
+        tanh = "tanh" in act or act == "gelu_new" or record.attributes.get("approximate") == "tanh"
         return {"function": "gelu-tanh" if tanh else "gelu"} if "gelu" in ops + act else {}
     if kind == "embedding" and gemma and "aten.mul" in ops:
         return {"scale": float(config["hidden_size"]) ** 0.5, "scale_precision": "stored"}

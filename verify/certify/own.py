@@ -19,7 +19,12 @@ from verify.bisect.moves import MOVES
 from verify.bisect.result import Verdict
 from verify.bounds import Bound
 from verify.certify.attention import certify_core, is_attention
-from verify.certify.counterpart import as_computed, as_counterpart, is_exported
+from verify.certify.counterpart import (
+    as_computed,
+    as_counterpart,
+    is_exported,
+    without_own_scalars,
+)
 from verify.certify.declare import declare
 from verify.certify.inputs import (
     check_rows,
@@ -124,7 +129,7 @@ def _conclude(op: Op, found: list[_Found]) -> LocalFinding | None:
     outcome = Outcome.DEFECT if broken else Outcome.SUSPECT if suspect else Outcome.EXPLAINED
     verdict = _VERDICTS[outcome]
     conventions = sorted({each.convention for each in found} - {""})
-    if verdict is Verdict.ROUNDING and conventions:
+    if verdict is Verdict.ROUNDING and len({each.convention for each in found}) > 1:
         verdict = Verdict.PRECISION
     named = "".join(f"{each.side}: {each.reason}. " for each in (broken or found)).strip()
     title = _TITLES[verdict] if verdict in _TITLES else f"by design: {'; '.join(conventions)}"
@@ -162,10 +167,12 @@ def _judge(
     for number in numbers:
         record = dump.holder(index.records[number])
         here = index.record[entries] == number
+        like = other.dump.holder(other.records[int(other.record[paired[here][0]])])
         try:
             if exported:
-                like = other.dump.holder(other.records[int(other.record[paired[here][0]])])
                 record = as_counterpart(dump, record, other.dump, like)
+            else:
+                record = without_own_scalars(record, like)
             found.append(_judge_shown(side, dump, record, index.rows(entries[here])))
         except VerifyError:
             return None  # an operation, inputs or weights that no reference has
@@ -284,4 +291,6 @@ def _found(side: str, certificate: Certificate) -> _Found:
         reason = f"{certificate.op} is not what it computes"
     if failed:
         reason += f" ({'; '.join(failed[:2])})"
-    return _Found(side, certificate.outcome, used, reason)
+    named = f"{certificate.op} with {', '.join(certificate.conventions)}"
+    convention = named if certificate.outcome is Outcome.PRECISION else ""
+    return _Found(side, certificate.outcome, used, reason, convention=convention)
