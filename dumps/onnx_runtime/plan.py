@@ -70,7 +70,9 @@ def wanted_values(graph: Any) -> tuple[list[Wanted], list[str]]:
         if value == "logits" or not taps[value]:
             taps[value] = [Wanted(value, value)]
     constant = {value.name for value in graph.initializer}
-    constant |= {v for node in nodes if node.op_type == "Constant" for v in node.output}
+    for node in nodes:  # weights that were copied or reshaped are constants as well
+        if constant.issuperset(_reads(node)):
+            constant.update(node.output)
     for module in sorted(inside, key=lambda name: min(inside[name])):
         if shows_input(module, "norm" in module.rpartition(".")[2].lower()):
             read = {v: None for index in sorted(inside[module]) for v in _reads(nodes[index])}
