@@ -1,20 +1,18 @@
-"""`verify capture --engine onnxruntime MODEL.onnx --inputs FILE.npz`."""
+"""`verify capture --engine onnxruntime MODEL.onnx --tape RUN` or `--inputs FILE.npz`."""
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
-import numpy as np
-
 from verify.dumps.engine_request import EngineRequest
+from verify.dumps.onnx_runtime.inputs import inputs_of_tape, read_inputs
 from verify.dumps.onnx_runtime.record import record_onnx
-from verify.dumps.onnx_runtime.session import OPTIMISATIONS
+from verify.dumps.onnx_runtime.session import OPTIMISATIONS, read_model
 from verify.errors import ArgumentError
 
 
 def record_engine(request: EngineRequest) -> list[str]:
-    """Record the ONNX file on the arrays of the npz file; what the command prints.
+    """Record the ONNX file on the tokens of an earlier run, or on arrays; what the command prints.
 
     ``--set optimisation=all`` (the default), ``basic`` or ``off``.
 
@@ -22,14 +20,21 @@ def record_engine(request: EngineRequest) -> list[str]:
         ArgumentError: no such file, no readable inputs, or another setting.
         ModelError, DumpError: as :func:`record_onnx`.
     """
-    model, given = Path(request.model), request.given.get("inputs")
+    model, arrays, tape = (
+        Path(request.model),
+        request.given.get("inputs"),
+        request.given.get("tape"),
+    )
     if not model.is_file():
         raise ArgumentError("no such ONNX file", where="MODEL", found=model)
-    if given is None:
+    if (arrays is None) == (tape is None):
         raise ArgumentError(
-            "the model needs inputs", where="--inputs", found="none", allowed="an npz file",
+            "the model needs inputs",
+            where="--tape, --inputs",
+            found="neither" if tape is None else "both",
+            allowed="--tape RUN, an earlier run of tokens, or --inputs FILE.npz",
             hint="numpy.savez('inputs.npz', input_ids=...), one array for each input",
-        )  # fmt: skip
+        )
     unknown = sorted(set(request.settings) - {"optimisation"})
     optimisation = request.settings.get("optimisation", "all")
     if unknown or optimisation not in OPTIMISATIONS:
@@ -39,17 +44,15 @@ def record_engine(request: EngineRequest) -> list[str]:
             found=", ".join(unknown) or optimisation,
             allowed=f"optimisation={' or '.join(OPTIMISATIONS)}",
         )
-    try:
-        with np.load(given, allow_pickle=False) as file:
-            inputs = {name: file[name] for name in file.files}
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
-        raise ArgumentError(
-            "not a readable npz file of plain arrays", where="--inputs", found=error
-        ) from error
+    if tape is None:
+        inputs, sequence = read_inputs(Path(str(arrays))), None
+    else:
+        inputs, sequence = inputs_of_tape(read_model(model).graph, Path(tape))
     count = record_onnx(
         model,
         inputs,
         request.out,
+        sequences=None if sequence is None else [sequence],
         optimisation=optimisation,
         threads=request.given.get("threads") or 1,
     )

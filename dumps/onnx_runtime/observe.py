@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,11 @@ from verify.dumps.capture.masks import MaskRule, canonical_mask
 from verify.dumps.capture.positions import PositionTracker, Step
 from verify.dumps.format.schema import Sequence
 from verify.dumps.importers.observation import Observation, Source, Tensor
+from verify.dumps.onnx_runtime.inputs import TOKENS, Arrays
 from verify.dumps.onnx_runtime.plan import Wanted
 from verify.errors import ModelError
 
-TOKENS = "input_ids"
 _WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
-Arrays = dict[str, NDArray[Any]]
 
 
 def observations(
@@ -31,18 +31,24 @@ def observations(
 ) -> Iterator[Observation]:
     """The wanted values in order; what is no tensor of numbers is left out with a note.
 
+    Where the source has the generated tokens of its one sequence, logits are kept from the last
+    row of the prompt on, and each of these rows chooses a token (``tokens.out``), the most likely one.
+
     Raises:
         ModelError: as :func:`positions_of`.
     """
     leading = inputs.get(TOKENS, next(iter(inputs.values()), np.zeros(())))
     batch, tokens = leading.shape[:2] if leading.ndim >= 2 else (1, 1)
     positions = positions_of(inputs, batch, tokens)
-    named = [f"sequence#{index}" for index in range(batch)]
-    if TOKENS in inputs:
-        source.sequences += [
-            Sequence(id=name, prompt=row.tolist(), generated=[])
-            for name, row in zip(named, leading, strict=False)
-        ]
+    named = [each.id for each in source.sequences]
+    chosen = source.sequences[0] if len(source.sequences) == 1 else None
+    if not named:
+        named = [f"sequence#{index}" for index in range(batch)]
+        if TOKENS in inputs:
+            source.sequences += [
+                Sequence(id=name, prompt=row.tolist(), generated=[])
+                for name, row in zip(named, leading, strict=True)
+            ]
     step = PositionTracker().begin(np.tile(positions, (batch, 1)), named, cached=0)
     entries = [Wanted(TOKENS, "tokens.in")] if TOKENS in inputs else []
     at: dict[str, int] = {}
@@ -56,19 +62,30 @@ def observations(
             continue
         axes = _axes(each.tap, array, batch, tokens)
         rows = set(axes.split())
+        chooses = each.tap == "logits" and chosen is not None and axes == "b t c"
+        kept = slice(len(chosen.prompt) - 1, None) if chosen and chooses else slice(None)
         near = [each.value] if each.value in at else edges.get(each.value, [])
-        yield Observation(
+        seen = Observation(
             tap=each.tap,
-            tensor=Tensor(
-                np.ascontiguousarray(array).view(_WIDTHS[array.itemsize]), str(array.dtype)
-            ),
+            tensor=_tensor(array[:, kept] if chooses else array),
             axes=axes,
-            positions=positions if "t" in rows else None,
+            positions=positions[kept] if "t" in rows else None,
             sequences=list(named) if rows & {"b", "t"} else None,
             inputs=[at[value] for value in near if value in at],
         )
+        yield seen
         at.setdefault(each.value, count)
         count += 1
+        if chooses:
+            ids = np.argmax(array[:, kept], axis=-1)
+            yield replace(
+                seen, tap="tokens.out", tensor=_tensor(ids), axes="b t", inputs=[count - 1]
+            )
+            count += 1
+
+
+def _tensor(array: NDArray[Any]) -> Tensor:
+    return Tensor(np.ascontiguousarray(array).view(_WIDTHS[array.itemsize]), str(array.dtype))
 
 
 def positions_of(inputs: Arrays, batch: int, tokens: int) -> NDArray[np.int64]:

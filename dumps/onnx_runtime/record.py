@@ -6,20 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from verify.dumps.format.schema import Sequence
 from verify.dumps.importers.observation import Imported, Source
 from verify.dumps.importers.writing import write_run
-from verify.dumps.onnx_runtime.observe import TOKENS, observations
+from verify.dumps.onnx_runtime.inputs import TOKENS, Arrays
+from verify.dumps.onnx_runtime.observe import observations
 from verify.dumps.onnx_runtime.plan import sources, wanted_values
 from verify.dumps.onnx_runtime.session import Runner, read_model
 
 
 def record_onnx(
     model: Path,
-    inputs: dict[str, NDArray[Any]],
+    inputs: Arrays,
     out: Path,
     *,
+    sequences: list[Sequence] | None = None,
     optimisation: str = "all",
     threads: int = 1,
 ) -> int:
@@ -32,6 +34,7 @@ def record_onnx(
     Args:
         inputs: an array for each input of the graph; the first two axes of ``input_ids``, else of
             the first input, are [batch, tokens].
+        sequences: one for each row of the batch; None: the prompts are ``input_ids``.
         optimisation: ``all``, ``basic`` or ``off``, of ONNX Runtime's graph optimisations.
 
     Raises:
@@ -57,6 +60,7 @@ def record_onnx(
         format="onnxruntime",
         path=model,
         model=model.stem,
+        sequences=list(sequences or []),
         settings={
             "engine": "onnxruntime",
             "version": runner.version,

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
+from verify.dumps.onnx_runtime.inputs import Arrays
 from verify.errors import ModelError
 
 OPTIMISATIONS = {"all": "ORT_ENABLE_ALL", "basic": "ORT_ENABLE_BASIC", "off": "ORT_DISABLE_ALL"}
@@ -52,9 +51,7 @@ class Runner:
             "session.model_external_initializers_file_folder_path", str(path.resolve().parent)
         )
 
-    def run(
-        self, model: bytes, inputs: dict[str, NDArray[Any]], outputs: list[str]
-    ) -> dict[str, Any]:
+    def run(self, model: bytes, inputs: Arrays, outputs: list[str]) -> dict[str, Any]:
         """Values of ``outputs`` by name.
 
         Raises:

@@ -75,3 +75,15 @@ def test_another_gelu_is_named_as_a_convention(tmp_path: Path) -> None:
     result = bisect(a, b, checkers=[own_roundings(a, b, None)])
     assert result.verdict is Verdict.PRECISION
     assert "function=gelu-tanh" in result.findings[0].title
+
+
+@pytest.mark.parametrize("edges", ["trace", "identity"])
+def test_no_operation_is_a_copy_only_where_a_trace_says_so(edges: str, tmp_path: Path) -> None:
+    for name, step in (("a", 0.0), ("b", 1e-6)):
+        model = torch.nn.Sequential(torch.nn.Hardtanh(-3, 3), torch.nn.SiLU())
+        with torch.no_grad(), capture(model, tmp_path / name, edges=edges):
+            model(torch.linspace(-4, 4, 64).reshape(1, 4, 16) + step)
+    a, b = open_dump(tmp_path / "a"), open_dump(tmp_path / "b")
+    result = bisect(a, b, checkers=[own_roundings(a, b, None)])
+    judged = {f.verdict for f in result.findings if "1.out" in f.taps}
+    assert judged == {Verdict.ROUNDING if edges == "trace" else Verdict.UNRESOLVED}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 IDS = [[3, 1, 4, 1, 5, 9, 2, 6]]
-_SIZES = {"vocab_size": 31, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+_SIZES = {"vocab_size": 260, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
 
 
 def toy_llama() -> torch.nn.Module:

@@ -72,6 +72,7 @@ CASES = {
     "llamacpp-llama": (LLAMA, GGML),
     "llamacpp-qwen": ([*LLAMA, *QK_NORMS], [*GGML, "Qcur_normed-1", "Kcur_normed-1"]),
     "llamacpp-gemma3": (GEMMA, GGML_GEMMA),
+    "onnx": (LLAMA, [t for t in LLAMA if t != "positions.in" and ".cache.in." not in t]),
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from verify.certify.moved import COPY, tells_operations
 from verify.dumps.format import Dump
 from verify.dumps.format.schema import Input, Record
 from verify.errors import ArgumentError
@@ -29,9 +30,16 @@ def is_exported(dump: Dump) -> bool:
 def as_counterpart(dump: Dump, record: Record, other: Dump, like: Record) -> Record:
     """The record with the operation of ``like``, a record of ``other``, on inputs of its own run.
 
+    Of a source that kept a cache the first step counts: later ones read what earlier ones kept, and
+    an exported pass computes whole sequences.
+
     Raises:
-        ArgumentError: ``like`` reads something that has no counterpart at the same step.
+        ArgumentError: ``like`` reads something that has no counterpart at the same step, or its run
+            does not know its operations.
     """
+    if not like.ops and not tells_operations(other):
+        raise ArgumentError("the source was captured without operations", where=record.tap)
+    like = next((r for r in other.records(like.rank) if r.key == like.key), like)
     own = {(r.tap, r.occurrence, r.step): r.seq for r in dump.records(record.rank)}
     inputs = []
     for source in like.inputs:
@@ -50,7 +58,7 @@ def as_counterpart(dump: Dump, record: Record, other: Dump, like: Record) -> Rec
     # An exporter writes an attention core as separate operations, and each stores what it gives.
     stored = {"implementation": "eager"} if "implementation" in like.attributes else {}
     return msgspec.structs.replace(
-        record, ops=like.ops, inputs=inputs, attributes={**like.attributes, **stored}
+        record, ops=like.ops or [COPY], inputs=inputs, attributes={**like.attributes, **stored}
     )
 
 

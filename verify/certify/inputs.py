@@ -42,16 +42,31 @@ def read_values(dump: Dump, record: Record) -> Values:
     return values
 
 
+def record_inputs(dump: Dump, record: Record) -> list[Record]:
+    """The records that ``record`` was computed from, beside weights: at least one.
+
+    Raises:
+        ArgumentError: none, or an input that was not recorded.
+    """
+    read = [source for source in record.inputs if source.kind != "weight"]
+    if not read or any(source.seq is None for source in read):
+        raise ArgumentError(
+            "an input was not recorded", where=record.tap,
+            found=", ".join(source.kind for source in read) or "no input", allowed="records",
+        )  # fmt: skip
+    return [dump.record(source.seq, record.rank) for source in read if source.seq is not None]
+
+
 def only_input(dump: Dump, record: Record) -> Record:
     """The one record that ``record`` was computed from, beside weights.
 
     Raises:
         ArgumentError: several inputs, or one that was not recorded.
     """
-    read = [source for source in record.inputs if source.kind != "weight"]
-    if len(read) != 1 or read[0].seq is None:
+    read = record_inputs(dump, record)
+    if len(read) != 1:
         raise ArgumentError("not one recorded input", where=record.tap, found=len(read), allowed=1)
-    return dump.record(read[0].seq, record.rank)
+    return read[0]
 
 
 def check_rows(dump: Dump, record: Record, read: Record) -> None:
@@ -65,6 +80,28 @@ def check_rows(dump: Dump, record: Record, read: Record) -> None:
         raise ArgumentError(
             "an input has other rows", where=record.tap, found=read.tap, allowed="the same rows"
         )
+
+
+def common_places(
+    dump: Dump, record: Record, read: Record
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of the record that stand at a place of an input, and that input's rows there. Padding has no
+    place."""
+    own, other = dump.rows(record), dump.rows(read)
+    if same_places(own, other):
+        rows = np.flatnonzero(own.position >= 0)
+        return rows, rows
+    at = {
+        place: row
+        for row, place in enumerate(zip(other.sequence, other.position.tolist(), strict=True))
+    }
+    pairs = [
+        (row, at[place])
+        for row, place in enumerate(zip(own.sequence, own.position.tolist(), strict=True))
+        if place in at and place[1] >= 0
+    ]
+    found = np.array(pairs, np.int64).reshape(-1, 2)
+    return found[:, 0], found[:, 1]
 
 
 def places_in(dump: Dump, record: Record, read: Record) -> NDArray[np.int64]:

@@ -15,7 +15,6 @@ import msgspec
 import numpy as np
 
 from verify.bisect.local import Checker, LocalFinding, Op
-from verify.bisect.moves import MOVES
 from verify.bisect.result import Verdict
 from verify.bounds import Bound
 from verify.certify.attention import certify_core, is_attention
@@ -29,11 +28,11 @@ from verify.certify.declare import declare
 from verify.certify.inputs import (
     check_rows,
     gather_inputs,
-    only_input,
     places_in,
     read_values,
 )
 from verify.certify.llamacpp.node import is_llamacpp, judge_node
+from verify.certify.moved import judge_moved, only_moves
 from verify.certify.ranks import certify_parts
 from verify.certify.rotary_tables import is_rotary_table, rotary_share
 from verify.certify.weights import WeightSource, gguf_path
@@ -208,7 +207,7 @@ def _judge_record(side: _Side, dump: Dump, record: Record, rows: np.ndarray) -> 
             return _Found(name, *of_ranks)
     if is_rotary_table(record):
         return _table(side, dump, record, rows)
-    if MOVES.issuperset(record.ops) and not _reads_weights(record):
+    if only_moves(dump, record):
         return _moved(name, dump, record)
     if is_attention(record):
         _, certificate = certify_core(dump, record, _HEAD_ROWS)
@@ -242,27 +241,10 @@ def _table(side: _Side, dump: Dump, record: Record, rows: np.ndarray) -> _Found:
     return _Found(side.name, outcome, used, f"rotary table uses {used:.3g} of its bound")
 
 
-def _reads_weights(record: Record) -> bool:
-    """A lookup moves the rows of its table, not those of its input."""
-    return any(source.kind == "weight" for source in record.inputs)
-
-
-def _moved(side: str, dump: Dump, record: Record) -> _Found:
-    """An operation that only moves values: its words are those of its input, row by row.
-
-    Raises:
-        ArgumentError: several inputs, or rows that do not go together.
-    """
-    source = only_input(dump, record)
-    check_rows(dump, record, source)
-    if record.row_length != source.row_length:
-        raise ArgumentError(
-            "rows of another length than those that were read", where=record.tap, found=source.tap
-        )
-    same = np.array_equal(dump.read_words(record), dump.read_words(source))
+def _moved(name: str, dump: Dump, record: Record) -> _Found:
+    same, reason = judge_moved(dump, record)
     outcome = Outcome.EXPLAINED if same else Outcome.DEFECT
-    reason = f"{'only moves' if same else 'changes'} the values of {source.tap}"
-    return _Found(side, outcome, 0.0 if same else math.inf, reason)
+    return _Found(name, outcome, 0.0 if same else math.inf, reason)
 
 
 def with_weights(dump: Dump, record: Record) -> Record:

@@ -38,7 +38,7 @@ ENGINES: dict[str, Engine] = {
     "onnxruntime": Engine(
         "verify.dumps.onnx_runtime.engine",
         "record_engine",
-        frozenset({"inputs", "threads"}),
+        frozenset({"inputs", "tape", "threads"}),
         (".onnx",),
     ),
 }

@@ -198,8 +198,8 @@ def _without_weights(manifest: Manifest, tap_map: TapMap) -> Manifest:
 def _of_b(tap_map: TapMap, found: Plan, made: Made) -> list[str]:
     added = [d.tap for d in found.derived if d.rule.join == "add" and d.tap not in made.not_made]
     used = {source for derived in found.derived for source in derived.sources}
-    many = f"{len(found.derived)} taps of A from {len(used)} of B"
-    notes = [f"read through the tap map {tap_map.name!r}: {many}"]
+    many = f": {len(found.derived)} taps of A from {len(used)} of B" if used else ""
+    notes = [f"read through the tap map {tap_map.name!r}{many}"]
     if added:
         notes.append(
             f"{len(added)} taps are sums that the comparison computed, not the run: {_some(added)}"

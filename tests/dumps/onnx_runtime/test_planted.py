@@ -22,8 +22,14 @@ from verify.bisect.result import BisectResult, Verdict
 from verify.bisect.run import bisect
 from verify.certify.own import own_roundings
 from verify.dumps import capture
+from verify.dumps.engine_request import EngineRequest
 from verify.dumps.format import open_dump
+from verify.dumps.hf.load import LoadedModel
+from verify.dumps.hf.record import Request, record_generation
+from verify.dumps.onnx_runtime.engine import record_engine
 from verify.dumps.onnx_runtime.record import record_onnx
+from verify.selftest.toy import toy_tokenizer
+from verify.taps.open import open_mapped
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +129,18 @@ def test_a_planted_fault_is_named_alone(
     result = judged(pair, tmp_path, plant)
     assert result.verdict is Verdict.DEFECT
     assert defects(result) == at
+
+
+def test_the_tokens_of_a_run_are_one_pass_and_choose_the_same(pair: Path, tmp_path: Path) -> None:
+    """A prefill and steps with a cache against one pass without: every row has its counterpart."""
+    loaded = LoadedModel("toy", toy_llama(), toy_tokenizer(), {})
+    request = Request(model="toy", prompts=("abcdef",), tokens=4, raw=True)
+    record_generation(request, tmp_path / "source", loaded=loaded)
+    wanted = EngineRequest(
+        str(pair / "sound.onnx"), tmp_path / "run", {"tape": tmp_path / "source"}
+    )
+    record_engine(wanted)
+    a, b = open_mapped(str(tmp_path / "source"), str(tmp_path / "run"), "onnx")
+    result = bisect(a, b, checkers=[own_roundings(a, b, str(pair / "weights.safetensors"))])
+    assert result.verdict is Verdict.ROUNDING
+    assert result.summary.startswith("All 4 compared token choices agree")
