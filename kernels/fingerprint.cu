@@ -8,24 +8,29 @@
 // Launch      one tensor from scalar arguments (`_one`), or many from a table of jobs and a table
 //             block -> job (`_many`, any memory that the device can read). `wide`: units are
 //             contiguous and aligned. Outputs go into slot `*counter % slots` of a ring, so that
-//             each replay of a captured graph has its own; `_advance` ends a step.
+//             each replay of a captured graph has its own; `_advance` ends a step. `rounds`: rows
+//             that a warp takes; kTall of them are summed on tensor cores where there are any that
+//             multiply bytes (include/digest_tiles.cuh), and kRows at a time everywhere else.
 // Arithmetic  integers modulo 2^64: the same bits in any order, on every machine.
-// Reference   verify.dumps.digests; tests/gpu/test_fingerprint.py.
+// Reference   verify.dumps.digests; tests/gpu/test_fingerprint.py, and without a GPU
+//             tests/kernels/test_emulated_fingerprint.py.
 #include "include/build.cuh"
+#include "include/digest_tiles.cuh"
 #include "include/fingerprint.cuh"
 
 using namespace fingerprint;
 
 namespace {
 
-constexpr int kRows = 4;  // rows that a warp carries at once, so that a weight serves them all
-constexpr int kAlign = 8;  // lanes of a line of the weight table
+constexpr int kRows = 4;    // rows that a warp carries at once by lanes: a weight serves them all
+constexpr int kBlocks = 3;  // of a multiprocessor at once
+constexpr int kAlign = 8;   // lanes of a line of the weight table
 constexpr int kShare = 32 / kRows;  // lanes that end up with the sum of one row
 
 struct DigestShared {
     Job job;
-    long long row_at[kWarps * kRows];
-    u64 part[kWarps][kRows];
+    long long row_at[kWarps * kTall];
+    u64 part[kWarps][kTall];
 };
 
 // Of kRows sums a thread, one is left: that of row lane / kShare over the lanes with the same
@@ -135,51 +140,64 @@ struct Digest {
     }
 };
 
+// Rows that a warp takes kRows at a time, from the first of its tile on. Out of line, so that it
+// costs a matrix product no registers.
 template <int kLaneBytes>
-__device__ __forceinline__ void digest_rows(DigestShared& s, const Ring& ring, const Tables& t,
-                                            long long block) {
+__device__ __noinline__ void digest_by_lanes(DigestShared& s, Tables t, long long first_row,
+                                             char* matrix, bool plain) {
     const Job& job = s.job;
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int across = (int)job.across, tiles = kWarps / across;
-    const long long first_row = block * tiles * kRows;
-    for (int i = threadIdx.x; i < tiles * kRows; i += kThreads)
-        s.row_at[i] = first_row + i < job.rows ? row_offset(job, (u32)(first_row + i)) : 0;
-    __syncthreads();
-
-    char* const step = ring.step();
-    Tile tile;
-    tile.first_row = first_row + warp / across * kRows;
-    const long long left = job.rows - tile.first_row;
-    tile.live = left < 0 ? 0 : left < kRows ? (int)left : kRows;
-    tile.unit = warp % across * 32 + lane, tile.stride = across * 32;
-    const long long* row_at = s.row_at + warp / across * kRows;
-    const bool plain = job.wide && job.flat && tile.live == kRows && !job.words && t.units &&
-                       job.first_lane % kAlign == 0;
-    const RowSums sums =
-        plain ? Digest<kLaneBytes>::contiguous(job, tile, row_at, t)
-              : Digest<kLaneBytes>::any(job, tile, row_at, t,
-                                        job.words ? step + job.words : nullptr);
-    u64 totals[kRows];
+    const int across = (int)job.across, depth = (int)job.rounds;
+    for (int done = 0; done < depth; done += kRows) {
+        Tile tile;
+        tile.first_row = first_row + done;
+        const long long left = job.rows - tile.first_row;
+        tile.live = left < 0 ? 0 : left < kRows ? (int)left : kRows;
+        tile.unit = warp % across * 32 + lane, tile.stride = across * 32;
+        const long long* row_at = s.row_at + warp / across * depth + done;
+        const RowSums sums = plain && tile.live == kRows
+                                 ? Digest<kLaneBytes>::contiguous(job, tile, row_at, t)
+                                 : Digest<kLaneBytes>::any(job, tile, row_at, t, matrix);
+        u64 totals[kRows];
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) totals[r] = sums.of[r].total();
-    const u64 found = transpose_and_add(totals, lane);
-    if (lane % kShare == 0) s.part[warp][lane / kShare] = found;
-    __syncthreads();
-    const int i = threadIdx.x;
-    if (i < tiles * kRows && first_row + i < job.rows) {
-        u64 total = 0;
-        for (int w = 0; w < across; ++w) total += s.part[i / kRows * across + w][i % kRows];
-        u64* out = reinterpret_cast<u64*>(step + job.digests);
-        out[first_row + i] = mix(total ^ job.salt);
+        for (int r = 0; r < kRows; ++r) totals[r] = sums.of[r].total();
+        const u64 found = transpose_and_add(totals, lane);
+        if (lane % kShare == 0) s.part[warp][done + lane / kShare] = found;
     }
 }
 
 __device__ __forceinline__ void digest_block(DigestShared& s, const Ring& ring, const Tables& t,
                                              long long block) {
-    write_header(s.job, ring, block);
-    if (s.job.lane_bytes == 4) digest_rows<4>(s, ring, t, block);
-    else if (s.job.lane_bytes == 2) digest_rows<2>(s, ring, t, block);
-    else digest_rows<1>(s, ring, t, block);
+    const Job& job = s.job;
+    write_header(job, ring, block);
+    const int across = (int)job.across, tiles = kWarps / across, depth = (int)job.rounds;
+    const int i = threadIdx.x, warp = i >> 5;
+    const long long first_row = block * tiles * depth;
+    if (i < tiles * depth && job.rows)  // those beyond the last row of the tensor repeat it
+        s.row_at[i] = row_offset(job, (u32)min(first_row + i, job.rows - 1));
+    __syncthreads();
+
+    char* const step = ring.step();
+    const bool plain = job.wide && job.flat && !job.words && t.units;
+    const bool at_chunk = job.first_lane * job.lane_bytes % kChunk == 0;
+    if (kHasTiles && depth == kTall && plain && at_chunk && job.rows) {
+        add_tile<false>(job, s.row_at + warp / across * kTall, s.part[warp], t.first_chunk(job),
+                        warp % across, across);
+    } else {
+        char* const matrix = job.words ? step + job.words : nullptr;
+        const long long row = first_row + warp / across * depth;
+        const bool whole = plain && job.first_lane % kAlign == 0;
+        if (job.lane_bytes == 4) digest_by_lanes<4>(s, t, row, matrix, whole);
+        else if (job.lane_bytes == 2) digest_by_lanes<2>(s, t, row, matrix, whole);
+        else digest_by_lanes<1>(s, t, row, matrix, whole);
+    }
+    __syncthreads();
+    if (i < tiles * depth && first_row + i < job.rows) {
+        u64 total = 0;
+        for (int w = 0; w < across; ++w) total += s.part[i / depth * across + w][i % depth];
+        u64* out = reinterpret_cast<u64*>(step + job.digests);
+        out[first_row + i] = mix(total ^ job.salt);
+    }
 }
 
 }  // namespace
@@ -187,23 +205,24 @@ __device__ __forceinline__ void digest_block(DigestShared& s, const Ring& ring, 
 VERIFY_LAUNCH(fingerprint_one, kThreads, 0)
 VERIFY_LAUNCH(fingerprint_many, kThreads, 0)
 VERIFY_LAUNCH(fingerprint_advance, 32, 0)
-// Rows that a warp carries.
-extern "C" __device__ int fingerprint_rows[1] = {kRows};
+// Rows that a warp carries by lanes, and in a matrix product.
+extern "C" __device__ int fingerprint_rows[2] = {kRows, kTall};
 
 // One tensor; arguments after `units` are fields of struct Job. Digests go to `base`.
-extern "C" __global__ void __launch_bounds__(kThreads, 2) fingerprint_one(
-    char* base, const u64* weights, long long units, const char* data, long long rows,
-    long long lanes, long long first_lane, u64 salt, long long lane_bytes, long long wide,
-    long long across, long long flat, long long row_size1, long long row_size2,
-    long long row_stride0, long long row_stride1, long long row_stride2, long long column_size1,
-    long long column_size2, long long column_size3, long long column_stride0,
-    long long column_stride1, long long column_stride2, long long column_stride3) {
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) fingerprint_one(
+    char* base, const u64* weights, const uint4* fragments, long long units, const char* data,
+    long long rows, long long lanes, long long first_lane, u64 salt, long long lane_bytes,
+    long long wide, long long across, long long flat, long long rounds, long long row_size1,
+    long long row_size2, long long row_stride0, long long row_stride1, long long row_stride2,
+    long long column_size1, long long column_size2, long long column_size3,
+    long long column_stride0, long long column_stride1, long long column_stride2,
+    long long column_stride3) {
     __shared__ DigestShared s;
     if (threadIdx.x == 0) {
         Job job = {};
         job.data = data, job.header = -1, job.rows = rows, job.lanes = lanes;
         job.first_lane = first_lane, job.salt = salt, job.lane_bytes = lane_bytes;
-        job.wide = wide, job.across = across, job.flat = flat;
+        job.wide = wide, job.across = across, job.flat = flat, job.rounds = rounds;
         job.row_sizes[0] = row_size1, job.row_sizes[1] = row_size2;
         job.row_strides[0] = row_stride0, job.row_strides[1] = row_stride1;
         job.row_strides[2] = row_stride2;
@@ -214,16 +233,18 @@ extern "C" __global__ void __launch_bounds__(kThreads, 2) fingerprint_one(
         s.job = job;
     }
     __syncthreads();
-    digest_block(s, Ring{base, nullptr, 1, 0}, Tables{weights, nullptr, units}, blockIdx.x);
+    const Tables tables{weights, nullptr, fragments, units};
+    digest_block(s, Ring{base, nullptr, 1, 0}, tables, blockIdx.x);
 }
 
-extern "C" __global__ void __launch_bounds__(kThreads, 2)
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     fingerprint_many(char* base, const u64* counter, long long slots, long long step_bytes,
-                     const u64* weights, const u32* plan, long long units, const Job* jobs,
-                     const int* owner) {
+                     const u64* weights, const u32* plan, const uint4* fragments, long long units,
+                     const Job* jobs, const int* owner) {
     __shared__ DigestShared s;
     const long long block = fetch_job(s.job, jobs, owner);
-    digest_block(s, Ring{base, counter, slots, step_bytes}, Tables{weights, plan, units}, block);
+    const Tables tables{weights, plan, fragments, units};
+    digest_block(s, Ring{base, counter, slots, step_bytes}, tables, block);
 }
 
 // The step is over: what comes next goes into the next slot of the ring.

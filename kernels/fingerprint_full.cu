@@ -22,11 +22,11 @@ extern "C" __device__ int fingerprint_sizes[2] = {KIND::kLevels, kStack};
 
 extern "C" __global__ void __launch_bounds__(kThreads, 2)
     fingerprint_full(char* base, const u64* counter, long long slots, long long step_bytes,
-                     const u64* weights, const u32* plan, long long units, const Job* jobs,
-                     const int* owner) {
+                     const u64* weights, const u32* plan, const uint4* fragments, long long units,
+                     const Job* jobs, const int* owner) {
     __shared__ SummaryShared s;
     const long long block = fetch_job(s.job, jobs, owner);
     const Ring ring{base, counter, slots, step_bytes};
     write_header(s.job, ring, block);
-    summarise<KIND>(s, ring, Tables{weights, plan, units}, block);
+    summarise<KIND>(s, ring, Tables{weights, plan, fragments, units}, block);
 }

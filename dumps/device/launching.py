@@ -9,7 +9,7 @@ from torch import Tensor
 from verify.dumps.device.layout import Region
 from verify.errors import ArgumentError
 from verify.gpu.fingerprint.face import readable
-from verify.gpu.fingerprint.jobs import Job, Ring, digest_kernel, launch_table, table_words
+from verify.gpu.fingerprint.jobs import Job, Ring, launch_table, table_words
 
 if TYPE_CHECKING:
     from verify.dumps.device.buffers import TapBuffers
@@ -26,10 +26,7 @@ def launch_regions(placed: list[tuple[Tensor, Region]], ring: Ring, buffers: Tap
         build = job.geometry.build if job.summarised else None
         groups.setdefault(build, []).append(job)
     for build, jobs in groups.items():
-        rows = None
-        if build is None:
-            rows = digest_kernel(buffers.device).build.ints("fingerprint_rows")[0]
-        table = buffers.table(table_words(jobs, rows))
+        table = buffers.table(table_words(jobs))
         launch_table(table.data_ptr(), jobs, ring, build)
 
 

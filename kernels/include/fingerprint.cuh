@@ -2,6 +2,8 @@
 // table line that tells a kernel where a tensor's rows lie.
 #pragma once
 
+#include "include/ptx.cuh"
+
 namespace fingerprint {
 
 typedef unsigned long long u64;
@@ -39,27 +41,42 @@ struct Job {
     long long row_strides[3];   // bytes
     long long column_sizes[3];  // of the second to fourth column axis; the last in units or lanes
     long long column_strides[4];
-    const float* codes;     // values of the 256 codes of a one-byte dtype, NaN and infinities kept
+    const unsigned short* codes;  // of a one-byte dtype as float16, NaN and infinities kept
     long long first_block;
-    long long rounds;  // of rows that a block takes one after another, fingerprint_full
+    long long rounds;  // rows that a warp takes, one after another or together
 };
 static_assert(sizeof(Job) == 32 * 8, "a line of the table is 32 words");
 
 enum Kind { kBytes, kFloat16, kBfloat16, kFloat32, kFloat64, kInt16, kUint16, kInt32, kUint32,
             kInt64, kUint64 };
 
-// Constant tables. `weights`: four planes [units][2], the weights of lanes 8u .. 8u + 7; `units` may
-// be 0, and then weights are computed. `plan`: a group of 16 elements, rotation | signs << 16, where
-// bit b says that bucket b is negated.
+// Constant tables. `weights`: in tiles of 32 units four planes [32][2], the weights of lanes
+// 8u .. 8u + 7 of unit u; `units` may be 0, and then weights are computed. `plan`: a group of 16
+// elements, rotation | signs << 16, where bit sign_place(b) says that bucket b is negated.
+// `fragments`: the weights as operands of include/digest_tiles.cuh, for lanes of 4, 2 and 1 bytes
+// one after another; for each chunk of 64 bytes of a row 32 lines of 16 bytes, line 4 g + t the
+// bytes g of what the bytes 16 t .. 16 t + 15 of the chunk are multiplied by.
 struct Tables {
     const u64* weights;
     const u32* plan;
+    const uint4* fragments;
     long long units;
 
     __device__ __forceinline__ ulonglong2 pair(long long unit, int plane) const {
-        return __ldg(reinterpret_cast<const ulonglong2*>(weights) + plane * units + unit);
+        const u32 inside = (u32)unit & 31, tile = ((u32)unit - inside) * 4;
+        return __ldg(reinterpret_cast<const ulonglong2*>(weights) + (tile + inside) + plane * 32);
+    }
+    // Of the chunk where the rows of a tensor begin.
+    __device__ __forceinline__ const uint4* first_chunk(const Job& job) const {
+        const long long before = job.lane_bytes == 4 ? 0 : job.lane_bytes == 2 ? 4 : 6;
+        return fragments + (before * units / 8 + job.first_lane * job.lane_bytes / 64) * 32;
     }
 };
+
+// Even and odd buckets of a half of a group apart: few shifts reach the signs of a word of two.
+__host__ __device__ constexpr int sign_place(int bucket) {
+    return (bucket & 8) | (bucket & 1) << 2 | (bucket & 7) >> 1;
+}
 
 // Where the outputs of a launch go: slot `*counter % slots` of a ring, or its start.
 struct Ring {
@@ -74,6 +91,7 @@ struct Ring {
 
 __device__ __forceinline__ long long row_offset(const Job& job, u32 row) {
     const u32 third = (u32)job.row_sizes[1], second = (u32)job.row_sizes[0];
+    if (row < third) return (long long)row * job.row_strides[2];  // spares two divisions
     const u32 i2 = row % third, rest = row / third;
     return (long long)i2 * job.row_strides[2] + (long long)(rest % second) * job.row_strides[1] +
            (long long)(rest / second) * job.row_strides[0];
@@ -123,24 +141,29 @@ static __device__ __noinline__ void scatter_word(const Job& job, char* row, long
     }
 }
 
+// W words from an aligned address.
+template <int W>
+__device__ __forceinline__ void load_words(const char* from, u32 (&words)[W]) {
+    if constexpr (W == 2) {
+        const uint2 v = __ldcs(reinterpret_cast<const uint2*>(from));
+        words[0] = v.x, words[1] = v.y;
+    } else {
+#pragma unroll
+        for (int q = 0; q < W / 4; ++q) {
+            const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from) + q);
+            words[4 * q] = v.x, words[4 * q + 1] = v.y;
+            words[4 * q + 2] = v.z, words[4 * q + 3] = v.w;
+        }
+    }
+}
+
 // Unit `unit` of `W` words of the row at `row`; lanes outside the row are 0. `lead`: places before
 // the first lane.
 template <int W, int kLaneBytes>
 __device__ __forceinline__ void load_unit(const Job& job, const char* row, u32 unit, int lead,
                                           u32 (&words)[W]) {
     if (job.wide) {
-        const char* from = row + column_offset(job, unit);
-        if constexpr (W == 2) {
-            const uint2 v = __ldcs(reinterpret_cast<const uint2*>(from));
-            words[0] = v.x, words[1] = v.y;
-        } else {
-#pragma unroll
-            for (int q = 0; q < W / 4; ++q) {
-                const uint4 v = __ldcs(reinterpret_cast<const uint4*>(from) + q);
-                words[4 * q] = v.x, words[4 * q + 1] = v.y;
-                words[4 * q + 2] = v.z, words[4 * q + 3] = v.w;
-            }
-        }
+        load_words<W>(row + column_offset(job, unit), words);
         return;
     }
     constexpr int per_word = 4 / kLaneBytes;
@@ -172,7 +195,7 @@ struct Sum {
     u32 high;
 
     __device__ __forceinline__ void add(u32 lane, u64 weight) {
-        low += (u64)lane * (u32)weight;
+        low = add_product(low, lane, (u32)weight);
         high += lane * (u32)(weight >> 32);
     }
     __device__ __forceinline__ u64 total() const { return low + ((u64)high << 32); }

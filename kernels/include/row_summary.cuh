@@ -7,129 +7,10 @@
 // depth first, and the slots are added in shared memory.
 #pragma once
 
-#include "include/element_kinds.cuh"
-#include "include/fingerprint.cuh"
-#include "include/row_tree.cuh"
+#include "include/digest_tiles.cuh"
+#include "include/row_groups.cuh"
 
 namespace fingerprint {
-
-struct RowPlace {
-    const char* data;
-    char* words;              // the row in the row matrix, or null
-    int lead, lead_lanes;     // places and lanes before the first element
-    long long first_group, first_unit;  // of the tables
-};
-
-// 2^kLevels groups as raw words, and their lines of the sketch's plan.
-template <class K, int kLevels>
-struct Groups {
-    static constexpr int kLeaves = 1 << kLevels, W = K::kWords;
-    static constexpr int kLaneBytes = W < 8 ? W / 2 : 4, kUnitLanes = W < 16 ? 8 : 16;
-    u32 words[kLeaves][W], line[kLeaves];
-    bool live[kLeaves];
-
-    // The groups below slot `slot` of level kLevels: read, digested, counted, and made finite.
-    __device__ __forceinline__ void read(const SummaryShared& s, const RowPlace& row,
-                                         const Tables& t, int slot, bool valid, Sum& digest,
-                                         Counts& counts) {
-        const Job& job = s.job;
-        const int half = threadIdx.x & 1;
-        int group[kLeaves];
-#pragma unroll
-        for (int leaf = 0; leaf < kLeaves; ++leaf) {
-            group[leaf] = slot, live[leaf] = valid;
-#pragma unroll
-            for (int level = kLevels; level > 0; --level)
-                // Leaf bits in tree order: the lowest level pairs (i, i + kLeaves / 2).
-                if (leaf >> (kLevels - level) & 1) {
-                    group[leaf] += s.level_terms[level];
-                    live[leaf] = live[leaf] && group[leaf] < s.level_terms[level - 1];
-                }
-#pragma unroll
-            for (int q = 0; q < W; ++q) words[leaf][q] = 0;
-            line[leaf] = K::kHasMinusZero ? 0 : 0xffff0000u;
-            if (!live[leaf]) continue;
-            line[leaf] = __ldg(t.plan + row.first_group + group[leaf]);
-            const u32 unit = 2 * (u32)group[leaf] + half;
-            if ((long long)unit * 8 >= job.elements + row.lead) continue;
-            load_unit<W, kLaneBytes>(job, row.data, unit, row.lead_lanes, words[leaf]);
-        }
-#pragma unroll
-        for (int leaf = 0; leaf < kLeaves; ++leaf) {
-            if (live[leaf]) {
-                const long long unit = 2ll * group[leaf] + half;
-                if (row.words)
-                    store_unit<W, kLaneBytes>(job, row.words, unit * kUnitLanes - row.lead_lanes,
-                                  words[leaf]);
-                add_digest(t, row.first_unit + unit * (kUnitLanes / 8), words[leaf], digest);
-            }
-            K::scan(words[leaf], counts, job);
-            if (K::kHasMinusZero && !live[leaf])
-#pragma unroll
-                for (int q = 0; q < W; ++q) words[leaf][q] = K::kMinusZero;
-        }
-    }
-
-    static __device__ __forceinline__ void add_digest(const Tables& t, long long at,
-                                                      const u32 (&w)[W], Sum& digest) {
-#pragma unroll
-        for (int part = 0; part < (W == 16 ? 2 : 1); ++part)
-#pragma unroll
-            for (int plane = 0; plane < 4; ++plane) {
-                const ulonglong2 weight = t.pair(at + part, plane);
-#pragma unroll
-                for (int i = 0; i < 2; ++i) {
-                    const int l = plane * 2 + i;
-                    u32 x;
-                    if constexpr (W == 2) x = (w[l / 4] >> (8 * (l & 3))) & 0xff;
-                    else if constexpr (W == 4) x = half_of(w[l / 2], l & 1);
-                    else x = w[part * 8 + l];
-                    digest.add(x, i ? weight.y : weight.x);
-                }
-            }
-    }
-
-    __device__ __forceinline__ void add_values(const Job& job, Eight& sum, Eight& squares) const {
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-            double value[kLeaves], square[kLeaves];
-#pragma unroll
-            for (int leaf = 0; leaf < kLeaves; ++leaf) {
-                value[leaf] = K::value(words[leaf], e, job);
-                if (!K::kHasMinusZero && !live[leaf]) value[leaf] = minus_zero();
-                square[leaf] = __dmul_rn(value[leaf], value[leaf]);
-            }
-            sum.at[e] = tree_sum(value);
-            squares.at[e] = tree_sum(square);
-        }
-    }
-
-    // Elements go to their buckets, for good.
-    __device__ __forceinline__ void add_buckets(const Job& job, Eight& sketch) {
-        const int lane = threadIdx.x & 31, half = lane & 1;
-#pragma unroll
-        for (int leaf = 0; leaf < kLeaves; ++leaf) {
-            K::permute(words[leaf], (int)line[leaf] & 7);
-            const int from = lane ^ ((int)line[leaf] >> 3 & 1);
-#pragma unroll
-            for (int q = 0; q < W; ++q)
-                words[leaf][q] = __shfl_sync(0xffffffffu, words[leaf][q], from);
-            line[leaf] >>= 16 + 8 * half;
-        }
-#pragma unroll
-        for (int e = 0; e < 8; ++e) {
-            double value[kLeaves];
-#pragma unroll
-            for (int leaf = 0; leaf < kLeaves; ++leaf) {
-                const double plain = K::value(words[leaf], e, job);
-                const u32 flip = (line[leaf] << (31 - e)) & 0x80000000u;
-                value[leaf] = __hiloint2double(__double2hiint(plain) ^ (int)flip,
-                                               __double2loint(plain));
-            }
-            sketch.at[e] = tree_sum(value);
-        }
-    }
-};
 
 struct Totals {
     double bucket, sum, squares;  // of place lane & 15; in the row's first warp
@@ -142,7 +23,7 @@ struct Totals {
 template <class K, int kLevels>
 static __device__ __noinline__ Totals walk_row(SummaryShared& s, RowPlace row, Tables t, int slot,
                                                bool present, int position, bool active,
-                                               int across) {
+                                               int shift) {
     const int top = s.levels, depth = top - kLevels;
     Totals totals = {};
     Partial found, stack[kStack];
@@ -162,48 +43,50 @@ static __device__ __noinline__ Totals walk_row(SummaryShared& s, RowPlace row, T
         for (; walk >> floor & 1; ++floor) found.add(stack[floor]);
         if (floor < depth) stack[floor] = found;
     }
-    totals.sum = add_slots(s, found.sum, position, active, across);
-    totals.squares = add_slots(s, found.squares, position, active, across);
-    totals.bucket = add_slots(s, found.sketch, position, active, across);
+    totals.sum = add_slots(s, found.sum, position, active, shift);
+    totals.squares = add_slots(s, found.squares, position, active, shift);
+    totals.bucket = add_slots(s, found.sketch, position, active, shift);
     return totals;
 }
 
-template <class K, int kLevels>
+template <class K, int kLevels, bool kPlain>
 __device__ __forceinline__ Totals add_row(SummaryShared& s, const RowPlace& row, const Tables& t,
                                           int slot, bool present, int position, bool active,
-                                          int across) {
-    if (kLevels == K::kLevels && s.levels > kLevels)
-        return walk_row<K, kLevels>(s, row, t, slot, present, position, active, across);
+                                          int shift) {
+    if (!kPlain && kLevels == K::kLevels && s.levels > kLevels)
+        return walk_row<K, kLevels>(s, row, t, slot, present, position, active, shift);
     Totals totals = {};
-    Groups<K, kLevels> groups;
+    Groups<K, kLevels, kPlain> groups;
     groups.read(s, row, t, slot, present, totals.digest, totals.counts);
     {
         Eight sum, squares;
         groups.add_values(s.job, sum, squares);
-        totals.sum = add_slots(s, sum, position, active, across);
-        totals.squares = add_slots(s, squares, position, active, across);
+        totals.sum = add_slots(s, sum, position, active, shift);
+        totals.squares = add_slots(s, squares, position, active, shift);
     }
     Eight sketch;
     groups.add_buckets(s.job, sketch);
-    totals.bucket = add_slots(s, sketch, position, active, across);
+    totals.bucket = add_slots(s, sketch, position, active, shift);
     return totals;
 }
 
-template <class K, int kLevels>
+template <class K, int kLevels, bool kPlain>
 __device__ __forceinline__ void summarise_row(SummaryShared& s, RowPlace row, char* step,
                                               const Tables& t, long long index, int slot,
-                                              bool active, int position, int across) {
+                                              bool active, int position, int shift) {
     const Job& job = s.job;
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, across = 1 << shift;
     const bool present = index < job.rows;
     row.data += present ? row_offset(job, (u32)index) : 0;
     row.words = job.words && present ? step + job.words + index * job.lanes * job.lane_bytes
                                      : nullptr;
     const Totals totals =
-        add_row<K, kLevels>(s, row, t, slot, active && present, position, active, across);
+        add_row<K, kLevels, kPlain>(s, row, t, slot, active && present, position, active, shift);
+    constexpr bool kTiled = kPlain && kHasTiles;  // then the digest is done
     u64 sum = totals.digest.total();
+    if (!kTiled)
 #pragma unroll
-    for (int mask = 16; mask > 0; mask /= 2) sum = add_across(sum, mask);
+        for (int mask = 16; mask > 0; mask /= 2) sum = add_across(sum, mask);
     Counts counts = add_counts<K::kWideMagnitude>(totals.counts);
     const double values = add_places(totals.sum), squares = add_places(totals.squares);
     if (across > 1) {
@@ -220,12 +103,12 @@ __device__ __forceinline__ void summarise_row(SummaryShared& s, RowPlace row, ch
         }
         __syncthreads();
     }
-    if (!present || warp % across) return;
+    if (!present || (warp & (across - 1))) return;
     if (job.sketches && lane < kPlaces)
         reinterpret_cast<float*>(step + job.sketches)[index * kPlaces + lane] =
             __double2float_rn(totals.bucket);
     if (lane) return;
-    reinterpret_cast<u64*>(step + job.digests)[index] = mix(sum ^ job.salt);
+    if (!kTiled) reinterpret_cast<u64*>(step + job.digests)[index] = mix(sum ^ job.salt);
     if (!job.statistics) return;
     double* to = reinterpret_cast<double*>(step + job.statistics) + index * 7;
     to[0] = K::largest(counts), to[1] = values, to[2] = squares;
@@ -233,20 +116,63 @@ __device__ __forceinline__ void summarise_row(SummaryShared& s, RowPlace row, ch
     to[6] = (double)(job.elements - (long long)counts.nonzero);
 }
 
-template <class K, int kLevels>
+// Digests of `rows` rows from row `first` on, by all warps of the block.
+__device__ __forceinline__ void digest_tile(SummaryShared& s, const Tables& t, char* step,
+                                            long long first, int rows) {
+    const Job& job = s.job;
+    const int i = threadIdx.x, warp = i >> 5;
+    __syncthreads();
+    if (i < kTall) s.row_at[i] = row_offset(job, (u32)(first + min(i, rows - 1)));
+    __syncthreads();
+    add_tile<true>(job, s.row_at, s.part[warp], t.first_chunk(job), warp, kWarps);
+    __syncthreads();
+    if (i >= rows) return;
+    u64 total = 0;
+    for (int w = 0; w < kWarps; ++w) total += s.part[w][i];
+    reinterpret_cast<u64*>(step + job.digests)[first + i] = mix(total ^ job.salt);
+}
+
+template <class K, int kLevels, bool kPlain>
 __device__ __forceinline__ void summarise_rows(SummaryShared& s, const RowPlace& row, char* step,
                                                const Tables& t, long long block) {
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int across = (int)s.job.across, slots = 16 * across;
-    const int terms = s.level_terms[s.levels], slot = (warp % across) * 16 + (lane >> 1);
+    const int across = (int)s.job.across, shift = __ffs(across) - 1, slots = 16 * across;
+    const int terms = s.level_terms[s.levels], slot = (warp & (across - 1)) * 16 + (lane >> 1);
     const int position = slot_position(slot, terms, slots);
-    const int together = kWarps / across, rounds = (int)s.job.rounds;
+    const int together = kWarps >> shift, rounds = (int)s.job.rounds;
     for (int round = 0; round < rounds; ++round) {
         const long long first = (block * rounds + round) * together;
         if (first >= s.job.rows) return;
-        summarise_row<K, kLevels>(s, row, step, t, first + warp / across, slot, slot < terms,
-                                  position, across);
+        if constexpr (kPlain && kHasTiles)
+            if (round * together % kTall == 0) {
+                const int live = min(kTall, (rounds - round) * together);
+                digest_tile(s, t, step, first, (int)min((long long)live, s.job.rows - first));
+            }
+        summarise_row<K, kLevels, kPlain>(s, row, step, t, first + (warp >> shift), slot,
+                                          slot < terms, position, shift);
     }
+}
+
+// Rows of any other kind; out of line, so that they cost plain rows no registers.
+template <class K, int kLevels>
+static __device__ __noinline__ void summarise_others(SummaryShared& s, RowPlace row, char* step,
+                                                     Tables t, long long block) {
+    summarise_rows<K, kLevels, false>(s, row, step, t, block);
+}
+
+__device__ __forceinline__ bool can_tile(const Job& job) {
+    const long long places = (long long)job.data | job.row_strides[0] | job.row_strides[1] |
+                             job.row_strides[2] | (job.lanes * job.lane_bytes);
+    return places % 16 == 0 && job.first_lane * job.lane_bytes % kChunk == 0;
+}
+
+// Whether the levels of a row, as many as registers hold or one fewer of three, are plain.
+template <class K>
+__device__ __forceinline__ bool is_plain(const SummaryShared& s, const RowPlace& row) {
+    const Job& job = s.job;
+    return job.wide && job.flat && !job.words && row.lead == 0 && job.elements % kPlaces == 0 &&
+           s.levels <= K::kLevels && s.levels >= (K::kLevels == 3 ? 2 : K::kLevels) &&
+           s.level_terms[0] == s.level_terms[s.levels] << s.levels && (!kHasTiles || can_tile(job));
 }
 
 template <class K>
@@ -254,7 +180,7 @@ __device__ __forceinline__ void summarise(SummaryShared& s, const Ring& ring, co
                                           long long block) {
     const Job& job = s.job;
     RowPlace row;
-    const int lanes_an_element = K::kWords == 16 ? 2 : 1;
+    const int lanes_an_element = K::kRead == 16 ? 2 : 1;
     row.lead_lanes = (int)(job.first_lane % (kPlaces * lanes_an_element));
     row.lead = row.lead_lanes / lanes_an_element;
     row.first_unit = (job.first_lane - row.lead_lanes) / 8;
@@ -265,12 +191,17 @@ __device__ __forceinline__ void summarise(SummaryShared& s, const Ring& ring, co
     for (int i = threadIdx.x; i < kWarps * 16 * kPitch; i += kThreads) s.grid[i] = minus_zero();
     __syncthreads();
     char* const step = ring.step();
-    if (s.levels == 0) return summarise_rows<K, 0>(s, row, step, t, block);
+    if (is_plain<K>(s, row)) {
+        if constexpr (K::kLevels == 3)
+            if (s.levels == 2) return summarise_rows<K, 2, true>(s, row, step, t, block);
+        return summarise_rows<K, K::kLevels, true>(s, row, step, t, block);
+    }
+    if (s.levels == 0) return summarise_others<K, 0>(s, row, step, t, block);
     if constexpr (K::kLevels > 1)
-        if (s.levels == 1) return summarise_rows<K, 1>(s, row, step, t, block);
+        if (s.levels == 1) return summarise_others<K, 1>(s, row, step, t, block);
     if constexpr (K::kLevels > 2)
-        if (s.levels == 2) return summarise_rows<K, 2>(s, row, step, t, block);
-    summarise_rows<K, K::kLevels>(s, row, step, t, block);
+        if (s.levels == 2) return summarise_others<K, 2>(s, row, step, t, block);
+    summarise_others<K, K::kLevels>(s, row, step, t, block);
 }
 
 }  // namespace fingerprint

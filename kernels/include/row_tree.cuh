@@ -1,6 +1,7 @@
 // The tree of docs/digests.md inside a block: its levels, and the sums over the slots of a row.
 #pragma once
 
+#include "include/digest_tiles.cuh"
 #include "include/element_kinds.cuh"
 #include "include/fingerprint.cuh"
 
@@ -18,6 +19,8 @@ struct SummaryShared {
     double tops[kWarps * 2 * kPlaces];
     u64 digest[kWarps];
     Counts counts[kWarps];
+    long long row_at[kTall];
+    u64 part[kWarps][kTall];
 };
 
 struct Eight {
@@ -48,14 +51,33 @@ __device__ __forceinline__ double tree_sum(double (&term)[kCount]) {
     return term[0];
 }
 
+// The same of the squares. Where squares are exact, the first addition is fused with them: that
+// rounds once, as the addition does.
+template <bool kExact, int kCount>
+__device__ __forceinline__ double square_sum(const double (&value)[kCount]) {
+    if constexpr (kExact && kCount > 1) {
+        double pair[kCount / 2];
+#pragma unroll
+        for (int i = 0; i < kCount / 2; ++i)
+            pair[i] = __fma_rn(value[i + kCount / 2], value[i + kCount / 2],
+                               __dmul_rn(value[i], value[i]));
+        return tree_sum(pair);
+    } else {
+        double square[kCount];
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) square[i] = __dmul_rn(value[i], value[i]);
+        return tree_sum(square);
+    }
+}
+
 __device__ __forceinline__ double minus_zero() { return __hiloint2double((int)0x80000000u, 0); }
 
 // The tree over the slots of one row: each lane of the row's first warp gets the total of place
-// lane & 15.
+// lane & 15. 1 << shift warps share a row.
 __device__ __forceinline__ double add_slots(SummaryShared& s, const Eight& mine, int position,
-                                            bool active, int across) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
-    const int base = warp / across * across * 16, inside = (warp % across) * 32 + lane;
+                                            bool active, int shift) {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, across = 1 << shift;
+    const int base = (warp & -across) * 16, inside = (warp & (across - 1)) * 32 + lane;
     if (active) {
         double* to = s.grid + (base + position) * kPitch + (lane & 1) * 8;
 #pragma unroll
@@ -70,7 +92,7 @@ __device__ __forceinline__ double add_slots(SummaryShared& s, const Eight& mine,
         term[i] = s.grid[(base + part + 2 * across * i) * kPitch + place];
     double total = tree_sum(term);
     if (across > 1) {
-        double* tops = s.tops + warp / across * across * 32;
+        double* tops = s.tops + (warp & -across) * 32;
         tops[part * kPlaces + place] = total;
         __syncthreads();
 #pragma unroll

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -11,8 +13,9 @@ from verify.dumps import digests, summaries
 from verify.formats import FORMATS, word_dtype
 from verify.gpu import errors
 from verify.gpu.fingerprint.face import row_matrix
-from verify.gpu.fingerprint.layout import geometry
-from verify.gpu.fingerprint.tables import sketch_words
+from verify.gpu.fingerprint.jobs import Job, launch_digest
+from verify.gpu.fingerprint.layout import LANE_ROWS, TALL_ROWS, geometry
+from verify.gpu.fingerprint.tables import sketch_words, weight_bytes
 
 DEVICES = [
     pytest.param("cpu", id="cpu"),
@@ -141,6 +144,40 @@ def test_one_bit_changes_one_digest(device: str) -> None:
     assert (before != after).nonzero().flatten().tolist() == [37]
 
 
+# Whole and partial tiles of 32 rows, rows that end inside a chunk of 64 bytes, one warp a row and
+# several, and first lanes at which the weights of a tile can and cannot begin.
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("dtype", "rows", "length", "offset"),
+    [("float32", 2053, 36, 0), ("float16", 4100, 2048, 0), ("bfloat16", 2048, 8200, 0),
+     ("uint8", 70001, 208, 0), ("int64", 2049, 130, 8), ("float16", 2050, 96, 64),
+     ("float16", 2050, 96, 8), ("float16", 2050, 96, 3)],
+)  # fmt: skip
+def test_many_rows(dtype: str, rows: int, length: int, offset: int) -> None:
+    words = random_words(dtype, (rows, length), length)
+    words[-1] = np.iinfo(words.dtype).max
+    check(typed(words, dtype, "cuda"), (0,), dtype, offset)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["uint8", "float16", "float32"])
+def test_sums_of_bytes_beyond_32_bits(dtype: str) -> None:
+    kind = word_dtype(dtype)
+    words = np.full((40, 300_000 // kind.itemsize // 16 * 16), np.iinfo(kind).max, kind)
+    words[::2] = random_words(dtype, words[::2].shape)
+    tensor = typed(words, dtype, "cuda")
+    found = geometry(tuple(tensor.shape), tensor.stride(), dtype, (0,), False, 0)
+    assert found is not None
+    for rows, across in ((TALL_ROWS, 1), (TALL_ROWS, 4), (LANE_ROWS, 1)):
+        line = list(found.line)
+        line[15], line[31] = across, rows
+        digest = torch.zeros(40, dtype=torch.int64, device="cuda")
+        job = Job(tensor, replace(found, line=tuple(line), across=across), 0)
+        launch_digest(job, digest.data_ptr())
+        expected = digests.row_digests(words, dtype)
+        assert (digest.cpu().numpy().view(np.uint64) == expected).all()
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("keep", ["digest", "full"])
 def test_inside_a_graph(keep: str) -> None:
@@ -183,4 +220,16 @@ def test_the_plan_of_the_sketch_as_words() -> None:
         for bucket in range(16):
             place = bucket ^ (word & 15)
             assert plan.source[group * 16 + bucket] == group * 16 + place
-            assert (plan.sign[group * 16 + bucket] < 0) == bool(word >> 16 >> bucket & 1)
+            sign = bucket & 8 | (bucket & 1) << 2 | (bucket & 7) >> 1
+            assert (plan.sign[group * 16 + bucket] < 0) == bool(word >> 16 >> sign & 1)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32"])
+def test_the_sum_is_a_product_of_bytes(dtype: str) -> None:
+    words = random_words(dtype, (5, 384))
+    words[0] = np.iinfo(words.dtype).max
+    weights = digests.random_words(digests.WEIGHT_STREAM, 0, 384) | np.uint64(1)
+    rows = words.view(np.uint8).reshape(5, -1, 4, 16).astype(np.uint64)
+    table = weight_bytes(weights, words.itemsize).astype(np.uint64)
+    planes = np.einsum("rcti,cpti->rp", rows, table) << np.arange(0, 64, 8, dtype=np.uint64)
+    assert (planes.sum(axis=1) == (words * weights).sum(axis=1)).all()

@@ -26,6 +26,7 @@ from verify.gpu.compile.elf import read_text
 from verify.gpu.compile.nvrtc import compile_cubin
 from verify.gpu.compile.resources import check_limits
 from verify.gpu.compile.source import read_source
+from verify.gpu.fingerprint.layout import LANE_ROWS, TALL_ROWS
 from verify.gpu.paged import decode
 from verify.gpu.table import VARIANTS, head_defines, head_groups
 
@@ -55,6 +56,11 @@ def test_every_kernel_builds_and_fits(name: str, arch: str) -> None:
     assert {used.entry for used in built.resources} == set(VARIANTS[name].entries)
     assert all(used.registers > 0 and used.threads % 32 == 0 for used in built.resources)
     assert read_text(built.cubin, BUILD_ID_SYMBOL) == built.build_id
+
+
+@needs_nvrtc
+def test_a_warp_takes_the_rows_that_the_launcher_counts() -> None:
+    assert build("fingerprint", "sm_90").ints("fingerprint_rows") == (LANE_ROWS, TALL_ROWS)
 
 
 @needs_nvrtc

@@ -137,7 +137,7 @@ def _launch(tensor: Tensor, found: Geometry, full: bool) -> tuple[Tensor, Tensor
     base = digest.data_ptr()
     if full:
         job = Job(tensor, found, 0, sketch.data_ptr() - base, statistics.data_ptr() - base)
-        table = torch.from_numpy(table_words([job], None)).pin_memory()
+        table = torch.from_numpy(table_words([job])).pin_memory()
         on_device = table.to(tensor.device, non_blocking=True)
         if torch.cuda.is_current_stream_capturing():
             _kept_for_replays.append(table)

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from verify.gpu.arch import device_arch
-from verify.gpu.fingerprint.layout import JOB_WORDS, Geometry, rounds
+from verify.gpu.fingerprint.layout import JOB_WORDS, Geometry
 from verify.gpu.fingerprint.tables import code_values, tables
 from verify.gpu.launch import LoadedKernel, load_kernel
 
 _DATA, _OUTPUTS, _HEADER, _TAG, _CODES, _FIRST_BLOCK = 0, slice(1, 5), 5, 6, 29, 30
 _LANES, _FIRST_LANE = 8, 10
 _BEYOND = 64  # lanes that a last unit may look past the end of a row
-_ONE_FIELDS = (7, 8, 10, 11, *range(13, 29))  # what the kernel for one tensor takes beside data
+_ONE_FIELDS = (7, 8, 10, 11, *range(13, 17), 31, *range(17, 29))  # arguments after data
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,35 +78,31 @@ def summary_kernel(device: torch.device, build: str) -> LoadedKernel:
 def launch_digest(job: Job, base: int) -> LoadedKernel:
     """Digests of one tensor to ``base``, from scalar arguments: capturable, nothing is allocated."""
     kernel = digest_kernel(job.tensor.device)
-    blocks = job.geometry.blocks(kernel.build.ints("fingerprint_rows")[0])
-    weights, _, units = _constants([job])
+    weights, _, fragments, units = _constants([job])
     line = job.line()
     arguments = (line[_DATA], *(line[place] for place in _ONE_FIELDS))
-    kernel.launch("fingerprint_one", (blocks, 1, 1), base, weights, units, *arguments)
+    grid = (job.geometry.blocks, 1, 1)
+    kernel.launch("fingerprint_one", grid, base, weights, fragments, units, *arguments)
     return kernel
 
 
-def _constants(jobs: Sequence[Job]) -> tuple[int, int, int]:
-    """Weights, plan and their size in units, for lanes up to the last of all jobs; weights of an
-    odd first lane are computed."""
+def _constants(jobs: Sequence[Job]) -> tuple[int, int, int, int]:
+    """Weights, plan, fragments and their size in units, for lanes up to the last of all jobs;
+    weights of an odd first lane are computed."""
     lines = [job.geometry.line for job in jobs]
     if any(
         line[_FIRST_LANE] % 8 and not job.summarised for line, job in zip(lines, jobs, strict=True)
     ):
-        return 0, 0, 0
+        return 0, 0, 0, 0
     last = max(line[_FIRST_LANE] + line[_LANES] for line in lines) + _BEYOND
     found = tables(jobs[0].tensor.device, last)
-    return found.weights.data_ptr(), found.plan.data_ptr(), found.lanes // 8
+    fragments = found.fragments.data_ptr()
+    return found.weights.data_ptr(), found.plan.data_ptr(), fragments, found.lanes // 8
 
 
-def blocks_of(job: Job, rows_a_warp: int | None) -> int:
-    """Blocks that a job takes; ``rows_a_warp`` of the digest kernel, None for fingerprint_full."""
-    return job.geometry.blocks(rounds(job.geometry) if rows_a_warp is None else rows_a_warp)
-
-
-def table_words(jobs: Sequence[Job], rows_a_warp: int | None) -> np.ndarray:
+def table_words(jobs: Sequence[Job]) -> np.ndarray:
     """The table of a launch, int64: a line a job, then the owner of each block as int32."""
-    blocks = [blocks_of(job, rows_a_warp) for job in jobs]
+    blocks = [job.geometry.blocks for job in jobs]
     lines = np.array([job.line() for job in jobs], np.int64).reshape(-1, JOB_WORDS)
     lines[:, _FIRST_BLOCK] = np.cumsum([0, *blocks[:-1]])
     owners = np.repeat(np.arange(len(jobs), dtype=np.int32), blocks)
@@ -124,12 +120,12 @@ def launch_table(table: int, jobs: Sequence[Job], ring: Ring, build: str | None)
     """
     device = jobs[0].tensor.device
     kernel = digest_kernel(device) if build is None else summary_kernel(device, build)
-    rows = kernel.build.ints("fingerprint_rows")[0] if build is None else None
-    blocks = sum(blocks_of(job, rows) for job in jobs)
-    constants = _constants(jobs)
+    blocks = sum(job.geometry.blocks for job in jobs)
     owners = table + 8 * JOB_WORDS * len(jobs)
     entry = "fingerprint_many" if build is None else "fingerprint_full"
-    kernel.launch(entry, (blocks, 1, 1), *ring.arguments(), *constants, table, owners)
+    kernel.launch(
+        entry, (blocks, 1, 1), *ring.arguments(), *_constants(jobs), table, owners
+    )  # fmt: skip
     return kernel
 
 

@@ -24,7 +24,10 @@ DIGEST_UNIT = 16  # bytes that a thread loads at once
 SUMMARY_UNIT = 8  # elements
 _WARPS = 8
 _MOST_ROUNDS, _FEW_BLOCKS = 16, 1024
+LANE_ROWS, TALL_ROWS = 4, 32  # rows that a warp carries: fingerprint_rows of the kernel
+_CHUNK = 64  # bytes of a row that a warp with TALL_ROWS reads at once
 _MANY_ROWS = 16384  # 4096 warps of four rows
+_MANY_WARPS, _LEAST_TALL = 2048, 2048
 _ROUNDS = 31  # place in a line
 _KIND_NAMES = (
     "bytes", "float16", "bfloat16", "float32", "float64",
@@ -54,9 +57,10 @@ class Geometry:
     build: str
     """Struct of kernels/include/element_kinds.cuh, the KIND of fingerprint_full."""
 
-    def blocks(self, rows_a_warp: int) -> int:
-        """Blocks of a launch; ``rows_a_warp``: rows that a warp takes in its block."""
-        return max(1, -(-self.rows // (_WARPS // self.across * rows_a_warp)))
+    @property
+    def blocks(self) -> int:
+        """Blocks of a launch."""
+        return max(1, -(-self.rows // (_WARPS // self.across * self.line[_ROUNDS])))
 
 
 def format_name(tensor: Tensor, dtype_name: str | None) -> str:
@@ -82,11 +86,6 @@ def _levels(dtype: str) -> int:
     """Levels of the tree that fingerprint_full adds in registers: ``kLevels`` of the dtype."""
     width = 4 if dtype == "complex64" else _width(dtype)
     return {1: 3, 2: 3, 4: 2, 8: 1}[width]
-
-
-def rounds(found: Geometry) -> int:
-    """Rows that a warp of fingerprint_full takes."""
-    return found.line[_ROUNDS]
 
 
 def has_summary_kernel(dtype: str, elements: int, offset: int) -> bool:
@@ -140,7 +139,12 @@ def geometry(
         return None
     flat = len(columns) == 1
     line_rows = math.prod(size for size, _ in rows)
-    across = _across(line_rows, lanes * lane_bytes, elements, _levels(dtype) if summaries else None)
+    if summaries:
+        across = _across(-(-elements // (BUCKETS * BUCKETS << _levels(dtype))))
+        rounds = _rounds(line_rows, across)
+    else:
+        whole = wide and flat and offset * width % _CHUNK == 0
+        rounds, across = _digest_tile(line_rows, lanes * lane_bytes, whole)
     rows = [(1, 0)] * (ROW_AXES - len(rows)) + rows
     columns = [(1, 0)] * (COLUMN_AXES - len(columns)) + columns
     kind = "float32" if dtype == "complex64" else dtype if dtype in _KINDS else "bytes"
@@ -150,7 +154,7 @@ def geometry(
         _salt(dtype, row_length), _KINDS[kind], lane_bytes, int(wide), across, int(flat),
         *(size for size, _ in rows[1:]), *(stride for _, stride in rows),
         *(size for size, _ in columns[1:]), *(stride for _, stride in columns),
-        0, 0, _rounds(line_rows, across),
+        0, 0, rounds,
     )  # fmt: skip
     return Geometry(
         rows=line[7],
@@ -204,11 +208,16 @@ def _rounds(rows: int, across: int) -> int:
     return max(1, min(_MOST_ROUNDS, rows // (together * _FEW_BLOCKS)))
 
 
-def _across(rows: int, row_bytes: int, elements: int, levels: int | None) -> int:
-    """Warps that share a row: with summaries, as many as keep the tree in registers; for digests,
-    one, unless there are too few rows to fill the chip, and then as many as have a unit each."""
-    if levels is not None:
-        wanted = -(-elements // (BUCKETS * BUCKETS << levels))
-    else:
-        wanted = min(-(-row_bytes // (DIGEST_UNIT * 32)), -(-_MANY_ROWS // max(1, rows)))
+def _digest_tile(rows: int, row_bytes: int, whole: bool) -> tuple[int, int]:
+    """Rows that a warp carries for digests, and warps that share them: one, unless there are too few
+    rows to fill the chip, and then as many as have work each. ``whole``: rows are contiguous."""
+    if whole and rows >= _LEAST_TALL:
+        wanted = min(row_bytes // (4 * _CHUNK), -(-_MANY_WARPS * TALL_ROWS // rows))
+        return TALL_ROWS, _across(wanted)
+    wanted = min(-(-row_bytes // (DIGEST_UNIT * 32)), -(-_MANY_ROWS // max(1, rows)))
+    return LANE_ROWS, _across(wanted)
+
+
+def _across(wanted: int) -> int:
+    """Warps that share a row."""
     return next((across for across in (1, 2, 4) if across >= wanted), _WARPS)
