@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,6 +20,7 @@ from verify.dumps.onnx_runtime.inputs import TOKENS, Arrays
 from verify.dumps.onnx_runtime.plan import Wanted
 from verify.errors import ModelError
 
+_CORE = re.compile(r"(^|\.)attn\.(in\.[qkv]|out)$")
 _WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -121,7 +123,7 @@ def _refused(name: str, found: str) -> ModelError:
 
 
 def _axes(tap: str, array: NDArray[Any], batch: int, tokens: int) -> str:
-    if ".attn." in f".{tap}" and array.ndim == 4:
+    if _CORE.search(tap) and array.ndim == 4:
         return "b h t d"  # without a cache, keys are those of the same tokens
     strides = [size // array.itemsize for size in np.ascontiguousarray(array).strides]
     return infer_axes(array.shape, strides, batch, tokens)

@@ -8,15 +8,12 @@ and rests on every other such value. Modules without one are left out, never gue
 
 from __future__ import annotations
 
-import ast
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
 from verify.dumps.capture.selection import shows_input
 from verify.dumps.onnx_runtime.cores import cores
-
-_SCOPES = "pkg.torch.onnx.name_scopes"
+from verify.dumps.onnx_runtime.graph import Graph, read_graph, reads
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,54 +26,40 @@ class Wanted:
     causal: bool = False
 
 
-def wanted_values(graph: Any) -> tuple[list[Wanted], list[str]]:
+def wanted_values(proto: Any) -> tuple[list[Wanted], list[str]]:
     """Values to record in order of computation, and the modules left out.
 
     Args:
-        graph: an onnx GraphProto, topologically sorted, as the format demands.
+        proto: an onnx GraphProto.
     """
-    nodes = list(graph.node)
-    outputs = {value.name for value in graph.output}
-    readers: dict[str, list[int]] = defaultdict(list)
-    for index, node in enumerate(nodes):
-        for value in _reads(node):
-            readers[value].append(index)
-    paths = [module_of(node) for node in nodes]
-    inside: dict[str, set[int]] = defaultdict(set)
-    for index, path in enumerate(paths):
-        parts = path.split(".") if path else []
-        for length in range(1, len(parts) + 1):
-            inside[".".join(parts[:length])].add(index)
-
-    made = {value: index for index, node in enumerate(nodes) for value in node.output}
-    inputs = [value.name for value in graph.input]
-    taps: dict[str, list[Wanted]] = {name: [] for name in (*inputs, "", *made)}
+    graph = read_graph(proto)
+    made, paths, modules = graph.made, graph.paths, graph.modules
+    taps: dict[str, list[Wanted]] = {name: [] for name in (*graph.inputs, "", *made)}
     omitted = []
     # Inner modules first: a value that several modules return is the innermost one's.
-    for module in sorted(inside, key=lambda name: (-name.count("."), name)):
-        found = _outputs_of(inside[module], nodes, readers, outputs)
+    for module in sorted(modules, key=lambda name: (-name.count("."), name)):
+        if not _is_shown(module, graph):
+            continue
+        found = _outputs_of(modules[module], graph)
         if not found:
             omitted.append(module)
         for port, value in zip(("out", "out.1"), found, strict=False):
             if not taps[value]:
                 taps[value].append(Wanted(value, f"{module}.{port}"))
-    for core in cores(graph, made):
+    for core in cores(proto, made):
         at = f"{paths[made[core.out]]}.attn" if paths[made[core.out]] else "attn"
         for port, value in (("in.q", core.q), ("in.k", core.k), ("in.v", core.v)):
             taps[value].append(Wanted(value, f"{at}.{port}"))
         taps[core.mask].append(Wanted(core.mask, f"{at}.in.mask", core.causal))
         taps[core.out] = [Wanted(core.out, f"{at}.out")]
-    for value in outputs & set(made):
+    for value in graph.outputs & set(made):
         if value == "logits" or not taps[value]:
             taps[value] = [Wanted(value, value)]
-    constant = {value.name for value in graph.initializer}
-    for node in nodes:  # weights that were copied or reshaped are constants as well
-        if constant.issuperset(_reads(node)):
-            constant.update(node.output)
-    for module in sorted(inside, key=lambda name: min(inside[name])):
-        if shows_input(module, "norm" in module.rpartition(".")[2].lower()):
-            read = {v: None for index in sorted(inside[module]) for v in _reads(nodes[index])}
-            entering = [v for v in read if v not in constant and made.get(v) not in inside[module]]
+    for module in sorted(modules, key=lambda name: min(modules[name])):
+        if shows_input(module, _is_norm(module, graph)):
+            read = {v: None for i in sorted(modules[module]) for v in reads(graph.nodes[i])}
+            own = graph.constants | graph.sizes
+            entering = [v for v in read if v not in own and made.get(v) not in modules[module]]
             if len(entering) == 1:
                 taps[entering[0]].append(Wanted(entering[0], f"{module}.in.0"))
     return [each for value in taps for each in taps[value]], sorted(omitted)
@@ -88,7 +71,7 @@ def sources(graph: Any, recorded: set[str]) -> dict[str, list[str]]:
     found: dict[str, dict[str, None]] = {}
     nearest = {value.name: [value.name] for value in graph.input if value.name in recorded}
     for node in graph.node:
-        near = {each: None for value in _reads(node) for each in nearest.get(value, ())}
+        near = {each: None for value in reads(node) for each in nearest.get(value, ())}
         for value in node.output:
             if value in recorded:
                 found[value] = near
@@ -98,16 +81,28 @@ def sources(graph: Any, recorded: set[str]) -> dict[str, list[str]]:
     return {value: list(near) for value, near in found.items()}
 
 
-def _outputs_of(
-    inside: set[int], nodes: list[Any], readers: dict[str, list[int]], outputs: set[str]
-) -> list[str]:
+def _is_norm(module: str, graph: Graph) -> bool:
+    name = module.rpartition(".")[2] + graph.classes.get(module, "")
+    layer = {graph.nodes[index].op_type for index in graph.modules[module]}
+    return "norm" in name.lower() or layer == {"LayerNormalization"}
+
+
+def _is_shown(module: str, graph: Graph) -> bool:
+    """Whether the default selection of a capture shows what a module returns: blocks, which have a
+    number, norms, rotary tables, and modules without inner ones."""
+    name = module.rpartition(".")[2].lower()
+    leaf = not any(other.startswith(f"{module}.") for other in graph.modules)
+    return leaf or name.isdigit() or "rotary" in name or _is_norm(module, graph)
+
+
+def _outputs_of(inside: set[int], graph: Graph) -> list[str]:
     """What a module returns: one value, cosines and sines, or, where that is open, nothing."""
-    first, last = min(inside), max(inside)
+    nodes, (first, last) = graph.nodes, (min(inside), max(inside))
     leaving = [
         value
         for index in sorted(inside)
         for value in nodes[index].output
-        if value in outputs or any(reader not in inside for reader in readers[value])
+        if value not in graph.sizes and graph.leaves(value, inside)
     ]
     if not leaving:
         return []
@@ -117,12 +112,12 @@ def _outputs_of(
     outside: set[str] = set()
     within: set[str] = set()
     for index in range(first, last + 1):
-        reads = _reads(nodes[index])
+        read = reads(nodes[index])
         if index in inside:
-            if any(value in outside for value in reads):
+            if any(value in outside for value in read):
                 return []
             within.update(nodes[index].output)
-        elif any(value in within or value in outside for value in reads):
+        elif any(value in within or value in outside for value in read):
             outside.update(nodes[index].output)
     rests = {value: _ancestry(value, inside, nodes) for value in leaving}
     if rests[result][0].issuperset(leaving):
@@ -145,37 +140,8 @@ def _ancestry(value: str, inside: set[int], nodes: list[Any]) -> tuple[set[str],
         if index is None:
             continue
         operations.add(nodes[index].op_type)
-        for read in _reads(nodes[index]):
+        for read in reads(nodes[index]):
             if read not in needed:
                 needed.add(read)
                 waiting.append(read)
     return needed, operations
-
-
-def _reads(node: Any) -> list[str]:
-    """Inputs of a node, and what the graphs inside it (If, Loop, Scan) read from outside."""
-    found = [value for value in node.input if value]
-    for attribute in node.attribute:
-        for graph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            own = {value for inner in graph.node for value in inner.output}
-            own |= {value.name for value in (*graph.input, *graph.initializer)}
-            found += [v for inner in graph.node for v in _reads(inner) if v not in own]
-            found += [value.name for value in graph.output if value.name not in own]
-    return found
-
-
-def module_of(node: Any) -> str:
-    """Path of the module that a node came from; empty: the model itself, or not known."""
-    for entry in node.metadata_props:
-        if entry.key == _SCOPES:
-            try:
-                scopes = ast.literal_eval(entry.value)
-            except (ValueError, SyntaxError, MemoryError, RecursionError):
-                return ""
-            # The last entry is the operation itself.
-            known = scopes[:-1] if isinstance(scopes, list) else []
-            path = str(known[-1]) if known else ""
-            return "" if path.startswith("_empty_nn_module_stack") else path
-    if node.name.startswith("/"):
-        return ".".join(node.name.strip("/").split("/")[:-1])
-    return ""

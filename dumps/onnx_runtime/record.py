@@ -78,6 +78,13 @@ def record_onnx(
             f"with intermediate outputs ONNX Runtime computes other bits of {', '.join(changed)}:"
             " operations that it fuses otherwise are recorded one by one"
         )
+    if any(
+        str(getattr(value, "dtype", "")) in ("float16", "bfloat16") for value in values.values()
+    ):
+        source.notes.append(
+            "values of 16 bits: the CPU provider computes them in float32, and an operation reads"
+            " what was not rounded yet, so none is judged by its recorded inputs"
+        )
     if omitted:
         source.notes.append(f"no single output in the graph: {', '.join(omitted)}")
     return write_run(Imported(source, observations(source, wanted, values, inputs, edges)), out)

@@ -87,3 +87,33 @@ def test_no_operation_is_a_copy_only_where_a_trace_says_so(edges: str, tmp_path:
     result = bisect(a, b, checkers=[own_roundings(a, b, None)])
     judged = {f.verdict for f in result.findings if "1.out" in f.taps}
     assert judged == {Verdict.ROUNDING if edges == "trace" else Verdict.UNRESOLVED}
+
+
+class Odd(torch.nn.Module):
+    """A product with a weight [in, out], and a norm over each of two heads of its result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers.pytorch_utils import Conv1D
+
+        self.before = torch.nn.Hardtanh(-3, 3)
+        self.conv, self.norm = Conv1D(16, 16), torch.nn.RMSNorm(8, eps=1e-6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        heads = self.conv(self.before(x)).unflatten(-1, (2, 8))
+        normed: torch.Tensor = self.norm(heads)
+        return normed
+
+
+def test_weights_stored_as_in_out_and_norms_of_heads(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Odd(), torch.randn(1, 4, 16)
+    save_file(model.state_dict(), str(tmp_path / "w.safetensors"))
+    for name, step in (("a", 0.0), ("b", 1e-6)):  # what enters is moved, so that all taps differ
+        with torch.no_grad(), capture(model, tmp_path / name):
+            model(x + step)
+    a, b = open_dump(tmp_path / "a"), open_dump(tmp_path / "b")
+    result = bisect(a, b, checkers=[own_roundings(a, b, str(tmp_path / "w.safetensors"))])
+    assert not [f.title for f in result.findings if f.verdict is Verdict.DEFECT]
+    judged = {tap for f in result.findings if f.verdict is Verdict.ROUNDING for tap in f.taps}
+    assert judged >= {"conv.out", "norm.out"}

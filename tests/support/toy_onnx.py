@@ -69,6 +69,6 @@ def scale_read(graph: Any, output: str, place: int, factor: float) -> None:
 
 def node_of(graph: Any, module: str, operation: str) -> Any:
     """The last node of this operation that came from the module."""
-    from verify.dumps.onnx_runtime.plan import module_of
+    from verify.dumps.onnx_runtime.graph import module_of
 
     return [n for n in graph.node if n.op_type == operation and module_of(n) == module][-1]

@@ -34,9 +34,14 @@ def as_counterpart(dump: Dump, record: Record, other: Dump, like: Record) -> Rec
     an exported pass computes whole sequences.
 
     Raises:
-        ArgumentError: ``like`` reads something that has no counterpart at the same step, or its run
-            does not know its operations.
+        ArgumentError: ``like`` reads something that has no counterpart at the same step, its run
+            does not know its operations, or the record is of 16 bits: ONNX Runtime's CPU provider
+            computes these in float32, and an operation reads what was not rounded yet.
     """
+    if record.dtype in ("float16", "bfloat16"):
+        raise ArgumentError(
+            "not what the next operation reads", where=record.tap, found=record.dtype
+        )
     if not like.ops and not tells_operations(other):
         raise ArgumentError("the source was captured without operations", where=record.tap)
     like = next((r for r in other.records(like.rank) if r.key == like.key), like)

@@ -147,10 +147,14 @@ def gather_inputs(
     for source in record.inputs:
         if source.kind == "weight" and source.name and (role := _weight_role(op, source.name)):
             inputs[role] = weights.get(source.name).detach()
+    if op.name == "linear" and "weight" in inputs and _multiplies_as_stored(record):
+        inputs["weight"] = inputs["weight"].t()
     for name, other in named.items():
         inputs[name] = _read_named(other, record)
     if op.name == "rope":
         inputs = _with_heads(inputs)
+    if op.name in ("rms_norm", "layer_norm"):
+        inputs = _norm_of_heads(inputs)
     if op.name == "embedding" and "ids" in inputs:
         inputs["ids"] = inputs["ids"].reshape(-1)
     return inputs
@@ -193,6 +197,14 @@ def _rope_roles(sources: list[Record]) -> dict[str, Record]:
     return {name: found[0] for name, found in roles.items() if found}
 
 
+def _multiplies_as_stored(record: Record) -> bool:
+    """Whether the weight is [in, out], as that of GPT-2's Conv1D: a product without a transposition."""
+    products = {"aten.mm", "aten.addmm"}.intersection(record.ops)
+    return bool(products) and not {"aten.t", "aten.transpose", "aten.permute"}.intersection(
+        record.ops
+    )
+
+
 def _weight_role(op: Any, name: str) -> str | None:
     """``weight``, ``bias`` or ``table``, where the operation reads such an input."""
     role = "bias" if name.rpartition(".")[2] in _BIAS else "weight"
@@ -224,6 +236,15 @@ def _with_heads(inputs: dict[str, Any]) -> dict[str, Any]:
         )
     halves = {name: inputs[name][:, None, : dim // 2] for name in ("cos", "sin")}
     return {**inputs, "x": x.reshape(len(x), -1, dim), **halves}
+
+
+def _norm_of_heads(inputs: dict[str, Any]) -> dict[str, Any]:
+    """Rows [rows, heads * dim] of a norm over each head, as weights of [dim] tell, as [rows, heads, dim]."""
+    x, weight = inputs.get("x"), inputs.get("weight")
+    size = 0 if weight is None else int(np.prod(weight.shape))
+    if x is None or not 0 < size < x.shape[-1] or x.shape[-1] % size:
+        return inputs
+    return {**inputs, "x": x.reshape(len(x), -1, size)}
 
 
 def equal_inputs(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:

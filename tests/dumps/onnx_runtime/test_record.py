@@ -99,7 +99,7 @@ def tensor(name: str) -> Any:
 
 
 def node(operation: str, reads: list[str], makes: list[str], at: str, **attributes: Any) -> Any:
-    name = f"/{at.replace('.', '/')}/{operation}" if at else operation
+    name = f"/{at.replace('.', '/')}/{operation}" if at else f"/{operation}"
     return helper.make_node(operation, reads, makes, name=name, **attributes)
 
 
@@ -122,6 +122,40 @@ def test_a_module_called_twice_has_no_single_output(tmp_path: Path) -> None:
     dump = recorded(save(tmp_path / "m.onnx", nodes, y=tensor("y")), tmp_path / "run")
     assert taps(dump) == {"other.out", "y"}
     assert "no single output in the graph: act" in notes(dump)
+
+
+def test_nodes_without_a_name_and_sizes_do_not_hide_what_a_module_returns(tmp_path: Path) -> None:
+    """An exporter's rewriting leaves nodes without a module, and modules share what they know of sizes."""
+    nodes = [
+        node("Exp", ["x"], ["a"], "block.up"),
+        helper.make_node("Abs", ["a"], ["b"]),
+        node("Shape", ["b"], ["size"], "block.down"),
+        node("Neg", ["b"], ["c"], "block.down"),
+        node("Shape", ["c"], ["other"], "next"),
+        node("Reshape", ["c", "size"], ["d"], "next"),
+        node("ConstantOfShape", ["other"], ["zero"], ""),
+        node("Add", ["d", "zero"], ["y"], ""),
+    ]
+    dump = recorded(save(tmp_path / "m.onnx", nodes, y=tensor("y")), tmp_path / "run")
+    assert taps(dump) == {"block.up.out", "block.down.out", "next.out", "y"}
+    assert not notes(dump)
+
+
+def test_values_of_16_bits_are_recorded_and_not_judged(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.SiLU(), torch.nn.SiLU()).half()
+    with torch.no_grad(), capture(model, tmp_path / "source"):
+        model(torch.from_numpy(X).half())
+    # Rounded to float16 between the two only where it is stored: the second reads it unrounded.
+    nodes = [node("Cast", ["x"], ["h"], "", to=TensorProto.FLOAT16)]
+    for at, (read, made) in enumerate((("h", "a"), ("a", "b"))):
+        nodes.append(node("Sigmoid", [read], [f"s{at}"], str(at)))
+        nodes.append(node("Mul", [read, f"s{at}"], [made], str(at)))
+    half = helper.make_tensor_value_info("b", TensorProto.FLOAT16, None)
+    dump = recorded(save(tmp_path / "m.onnx", nodes, b=half), tmp_path / "run")
+    assert "none is judged by its recorded inputs" in notes(dump)
+    pair = open_dump(tmp_path / "source"), dump
+    result = bisect(*pair, checkers=[own_roundings(*pair, None)])
+    assert result.verdict is not Verdict.DEFECT
 
 
 def test_what_a_branch_reads_counts_as_read(tmp_path: Path) -> None:
